@@ -1,0 +1,152 @@
+# Every target sets up what it needs: the first one run creates .venv, installs PyTorch and the
+# tools into it and compiles. After that only what changed is done again.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+TEST_JOBS ?= 2
+WERROR ?= OFF
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip -qq --no-input
+TORCH := $(shell sed -n 's/^dependencies = .*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+CMAKE := $(BIN)/cmake -G Ninja -S . -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DSPYRE_WERROR=$(WERROR)
+CPP_FILES = $(shell find card torch_spyre/csrc -name '*.cpp' -o -name '*.h' -o -name '*.inc')
+RUN := $(BIN)/python
+NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
+
+# lint, test and sanitize go on after a failure with `make --keep-going`.
+.PHONY: help venv build demo test test-card test-python lint lint-python lint-types lint-cpp \
+  format sanitize sanitize-address sanitize-thread wheel bench clean distclean
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+help:  ## list the targets
+	@echo "Usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@echo "Variables: PYTHON=python3.12  JOBS=2 (compiler)  TEST_JOBS=2 (pytest)"
+	@echo "           ARGS='-k streams' (pytest)  WERROR=ON"
+
+# ------------------------------------------------------------------------------------- environment
+
+venv: $(STAMPS)/develop  ## create .venv with PyTorch, the tools and this package
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "torch-spyre needs Python 3.11 or newer; '$(PYTHON)' is" \
+	    "$$($(PYTHON) --version 2>&1). Choose another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "[venv] creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed: install the venv module (Debian: python3-venv)" >&2; exit 1; }
+
+# PyTorch comes first and alone: a resolver that is free to choose may take a much larger build.
+# The stamp carries the version, so that another pin installs another PyTorch.
+$(STAMPS)/$(TORCH): | $(BIN)/python
+	@echo "[venv] installing $(TORCH) (some hundred MB: a minute or more)"
+	@$(PIP) install "$(TORCH)"
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/tools: requirements-dev.txt $(STAMPS)/$(TORCH)
+	@echo "[venv] installing the build, test and lint tools (about half a minute)"
+	@$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+$(STAMPS)/develop: pyproject.toml torch_spyre/version.py tools/develop.py $(STAMPS)/tools
+	@echo "[venv] making torch_spyre importable from the source tree"
+	@$(RUN) tools/develop.py
+	@touch $@
+
+# ------------------------------------------------------------------------------------------- build
+
+# ninja runs CMake again by itself when a source file appears or a CMake file changes. The rule
+# below is for the first time, a new environment, and another value of WERROR.
+build/dev/options: $(STAMPS)/develop FORCE
+	@echo "$(WERROR) $(abspath .)" | cmp -s - $@ || { mkdir -p $(@D); \
+	  echo "$(WERROR) $(abspath .)" > $@; }
+
+build/dev/build.ninja: build/dev/options $(STAMPS)/tools
+	@echo "[build] configuring build/dev"
+	@$(CMAKE) -B build/dev -DSPYRE_INPLACE=ON -DSPYRE_TESTS=ON > build/dev/configure.log
+	@touch $@
+
+FORCE:
+
+build: build/dev/build.ninja  ## compile into the source tree (first time: some minutes)
+	@$(NINJA) -C build/dev spyre_card _C
+
+demo: build  ## run the main example
+	@$(RUN) examples/tensor_allocate.py
+
+wheel: $(STAMPS)/tools  ## build a wheel into dist/ (compiles once more, some minutes)
+	@echo "[wheel] building into dist/"
+	@PATH="$(abspath $(BIN)):$$PATH" CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
+	  $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+# ------------------------------------------------------------------------------------------- tests
+
+test: test-card test-python  ## run all tests: the card's in C++, then the package's in Python
+
+test-card: build  ## only the card's C++ tests
+	@echo "[test] the card's C++ tests"
+	@$(NINJA) -C build/dev card_tests
+	@$(BIN)/ctest --test-dir build/dev -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+test-python: build  ## only the Python tests; ARGS='-k name' selects
+	@echo "[test] the Python tests"
+	@$(RUN) -m pytest -n $(TEST_JOBS) $(ARGS)
+
+sanitize: sanitize-address sanitize-thread  ## the card's C++ tests under ASan, UBSan and TSan
+
+sanitize-address: $(STAMPS)/tools
+	$(call sanitized_tests,asan,address$(comma)undefined,)
+
+# The thread sanitizer wants a fixed memory map: setarch -R turns its randomisation off.
+sanitize-thread: $(STAMPS)/tools
+	$(call sanitized_tests,tsan,thread,setarch -R)
+
+comma := ,
+# $(1) build directory, $(2) sanitizers, $(3) prefix of the test run
+define sanitized_tests
+@echo "[sanitize] $(2)"
+@$(CMAKE) -B build/$(1) -DSPYRE_EXTENSION=OFF -DSPYRE_TESTS=ON -DSPYRE_SANITIZE=$(2) > /dev/null
+@$(NINJA) -C build/$(1) card_tests
+@ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+  $(3) $(BIN)/ctest --test-dir build/$(1) --output-on-failure --no-tests=error
+endef
+
+bench: build  ## run the benchmarks
+	@for file in benchmarks/[a-z]*.py; do \
+	  echo "[bench] $$file"; $(RUN) $$file || exit 1; done
+
+# -------------------------------------------------------------------------------------------- lint
+
+lint: lint-python lint-types lint-cpp  ## check format, style and types of everything
+
+lint-python: $(STAMPS)/tools
+	@echo "[lint] ruff"
+	@$(BIN)/ruff format --check --quiet --diff .
+	@$(BIN)/ruff check --quiet .
+
+lint-types: $(STAMPS)/tools
+	@echo "[lint] mypy (the first run reads PyTorch's types: a minute)"
+	@$(BIN)/mypy
+
+lint-cpp: $(STAMPS)/tools
+	@echo "[lint] clang-format"
+	@$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+
+format: $(STAMPS)/tools  ## format everything, and fix what the linter can fix
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CPP_FILES)
+
+clean:  ## remove what was built
+	rm -rf build dist torch_spyre/lib torch_spyre/*.so
+
+distclean: clean  ## and the environment
+	rm -rf $(VENV)
