@@ -1,0 +1,119 @@
+#include "environment.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+
+#include "spyre/card.h"
+
+namespace spyre::card {
+
+namespace {
+
+constexpr std::uint64_t kSmallestCard = std::uint64_t{64} << 10;
+constexpr std::int64_t kMostThreads = 1024;
+constexpr std::uint64_t kDefaultWarmBytes = std::uint64_t{64} << 20;
+
+std::optional<std::string> variable_text(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text || !*text) return std::nullopt;
+  return text;
+}
+
+[[noreturn]] void refuse(std::string_view variable, std::string_view text,
+                         const std::string& legal) {
+  throw Error(ErrorCode::invalid_argument,
+              std::string(variable) + "='" + std::string(text) + "' is not valid: " + legal);
+}
+
+/// The power of two behind a unit, or nothing if it is not a unit.
+std::optional<int> unit_shift(std::string_view unit) {
+  if (unit.empty() || unit == "B" || unit == "b") return 0;
+  const std::string_view units = "KMGT";
+  const auto letter = units.find(static_cast<char>(unit[0] & ~0x20));  // upper case
+  if (letter == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = unit.substr(1);
+  if (!rest.empty() && rest != "B" && rest != "iB" && rest != "b" && rest != "ib")
+    return std::nullopt;
+  return 10 * (static_cast<int>(letter) + 1);
+}
+
+std::uint64_t bytes_from(const char* variable, std::uint64_t otherwise, std::uint64_t lowest) {
+  const auto text = variable_text(variable);
+  return text ? parse_bytes(variable, *text, lowest, kDefaultCardBytes) : otherwise;
+}
+
+int number_from(const char* variable, int otherwise, std::int64_t highest) {
+  const auto text = variable_text(variable);
+  if (!text) return otherwise;
+  int number = 0;
+  const char* const end = text->data() + text->size();
+  const auto [rest, problem] = std::from_chars(text->data(), end, number);
+  if (problem != std::errc() || rest != end || number < 1 || number > highest)
+    refuse(variable, *text, "give a number from 1 to " + std::to_string(highest));
+  return number;
+}
+
+}  // namespace
+
+std::uint64_t parse_bytes(std::string_view variable, std::string_view text, std::uint64_t lowest,
+                          std::uint64_t highest) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, number);
+  const auto shift = unit_shift({rest, static_cast<std::size_t>(end - rest)});
+  const bool fits = problem == std::errc() && shift && number <= (UINT64_MAX >> *shift);
+  const std::uint64_t bytes = fits ? number << *shift : 0;
+  if (!fits || bytes < lowest || bytes > highest)
+    refuse(variable, text,
+           "give a number of bytes from " + short_bytes_text(lowest) + " to " +
+               short_bytes_text(highest) + ", such as 131072, 64M or 2G");
+  return bytes;
+}
+
+std::string short_bytes_text(std::uint64_t bytes) {
+  const char* const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  double value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, value == static_cast<int>(value) ? "%.0f %s" : "%.2f %s", value,
+                units[unit]);
+  return text;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes < 1024) return short_bytes_text(bytes);
+  return short_bytes_text(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+int soft_cards() { return number_from("SPYRE_SOFT_CARDS", 1, kMaxCards); }
+
+int card_threads() {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return number_from("SPYRE_CARD_THREADS", cores, kMostThreads);
+}
+
+std::size_t choice(const char* variable, std::initializer_list<std::string_view> legal,
+                   std::size_t otherwise) {
+  const auto text = variable_text(variable);
+  if (!text) return otherwise;
+  const auto found = std::find(legal.begin(), legal.end(), *text);
+  if (found != legal.end()) return static_cast<std::size_t>(found - legal.begin());
+  std::string list;
+  for (const std::string_view word : legal) list += (list.empty() ? "" : ", ") + std::string(word);
+  refuse(variable, *text, "it is one of " + list);
+}
+
+std::uint64_t card_memory_bytes() {
+  return bytes_from("SPYRE_CARD_MEMORY", kDefaultCardBytes, kSmallestCard);
+}
+
+std::uint64_t card_warm_bytes() {
+  return bytes_from("SPYRE_CARD_WARM_BYTES", kDefaultWarmBytes, 0);
+}
+
+}  // namespace spyre::card

@@ -1,0 +1,70 @@
+#include "event.h"
+
+#include <chrono>
+
+namespace spyre::card {
+
+void Mark::pass() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const std::lock_guard lock(mutex_);
+  wall_ns_.store(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+                 std::memory_order_release);
+  passed_.notify_all();
+}
+
+void Mark::wait() const {
+  if (passed()) return;
+  std::unique_lock lock(mutex_);
+  passed_.wait(lock, [this] { return passed(); });
+}
+
+const SoftEvent& SoftEvent::from(const Event& event) {
+  const auto* const soft = dynamic_cast<const SoftEvent*>(&event);
+  if (!soft)
+    throw Error(ErrorCode::invalid_argument, "the event was not created by a software card");
+  return *soft;
+}
+
+SoftEvent& SoftEvent::from(Event& event) {
+  return const_cast<SoftEvent&>(from(static_cast<const Event&>(event)));
+}
+
+void SoftEvent::move_to(std::shared_ptr<Mark> mark) {
+  const std::lock_guard lock(mutex_);
+  mark_.swap(mark);
+}
+
+std::shared_ptr<Mark> SoftEvent::mark() const {
+  const std::lock_guard lock(mutex_);
+  return mark_;
+}
+
+bool SoftEvent::query() const {
+  const auto current = mark();
+  return !current || current->passed();
+}
+
+void SoftEvent::synchronize() const {
+  const auto current = mark();
+  if (!current) return;
+  current->clock().host_waits_for(current->moment());
+  current->wait();
+}
+
+std::int64_t SoftEvent::wall_ns() const {
+  const auto current = recorded_mark();
+  current->clock().host_waits_for(current->moment());
+  current->wait();
+  return current->wall_ns();
+}
+
+std::int64_t SoftEvent::modelled_ns() const { return recorded_mark()->moment().ns; }
+
+std::shared_ptr<Mark> SoftEvent::recorded_mark() const {
+  auto current = mark();
+  if (!current)
+    throw Error(ErrorCode::invalid_argument, "the event has no time: it was never recorded");
+  return current;
+}
+
+}  // namespace spyre::card

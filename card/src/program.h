@@ -1,0 +1,79 @@
+// Programs: decoded and checked when loaded, cheap to launch.
+//
+// What a step touches of each operand does not depend on the launch. So loading works out how many
+// bytes every operand must have, and a launch compares sizes, nothing more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "memory.h"
+#include "spyre/card.h"
+
+namespace spyre::card {
+
+/// One step of a program, decoded. Implementations live in program_steps.cpp.
+class Step {
+ public:
+  /// The step touches bytes [0, bytes) of the operand at most.
+  struct Need {
+    std::int64_t operand;
+    std::uint64_t bytes;
+  };
+
+  virtual ~Step() = default;
+  virtual const char* name() const = 0;
+  virtual std::vector<Need> needs() const = 0;
+  virtual Traffic traffic() const = 0;
+  /// Called with operands that meet the needs.
+  virtual void run(std::span<const Extent> operands) const = 0;
+};
+
+/// Decode the step at `index` of a program. Throws Error(invalid_argument) that names the step and
+/// the field.
+std::unique_ptr<const Step> decode_step(std::size_t index, std::uint32_t opcode,
+                                        std::span<const std::byte> payload);
+
+class SoftProgram : public Program {
+ public:
+  /// Throws Error(invalid_argument), or OutOfMemory if the program segment is full.
+  SoftProgram(std::span<const std::byte> binary, std::shared_ptr<DeviceMemory> memory);
+  ~SoftProgram() override;
+  SoftProgram(const SoftProgram&) = delete;
+  SoftProgram& operator=(const SoftProgram&) = delete;
+
+  /// The program behind the interface; throws if it is null or another card library made it.
+  static const SoftProgram& from(const Program* program);
+
+  std::size_t bytes() const override { return bytes_; }
+  std::uint64_t device_address() const override { return memory_->device_address(handle_); }
+
+  const Traffic& traffic() const { return traffic_; }
+  /// Throws Error(invalid_argument) unless there are enough operands and each is large enough.
+  void check(std::span<const Extent> operands) const;
+  /// The operands have passed check().
+  void run(std::span<const Extent> operands) const;
+
+ private:
+  /// What launches must give for an operand, and the step that asks for it.
+  struct Requirement {
+    std::uint64_t bytes = 0;
+    std::size_t step = 0;
+  };
+
+  void decode(std::span<const std::byte> binary);
+  void add(std::unique_ptr<const Step> step);
+
+  const std::shared_ptr<DeviceMemory> memory_;
+  const std::size_t bytes_;
+  std::vector<std::unique_ptr<const Step>> steps_;
+  std::vector<Requirement> requirements_;  // one an operand
+  Traffic traffic_;
+  Handle handle_ = nullptr;
+};
+
+}  // namespace spyre::card

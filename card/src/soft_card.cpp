@@ -1,0 +1,69 @@
+#include "soft_card.h"
+
+#include <exception>
+#include <utility>
+
+#include "event.h"
+#include "program.h"
+#include "stream.h"
+
+namespace spyre::card {
+
+SoftCard::SoftCard(const MemoryLimits& limits)
+    : properties_{"IBM Spyre (software card)", "dd2", static_cast<int>(kCores), limits.card_bytes,
+                  static_cast<std::uint64_t>(kLxBytesPerCore)},
+      memory_(std::make_shared<DeviceMemory>(limits)),
+      clock_(std::make_shared<Clock>()) {}
+
+Handle SoftCard::allocate(std::size_t bytes, MemoryKind kind) {
+  return memory_->allocate(bytes, kind);
+}
+
+std::unique_ptr<Stream> SoftCard::create_stream(int priority) {
+  auto stream = std::make_unique<SoftStream>(memory_, clock_, priority);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queues_, [](const auto& queue) { return queue.expired(); });
+  queues_.push_back(stream->queue());
+  return stream;
+}
+
+std::unique_ptr<Event> SoftCard::create_event() { return std::make_unique<SoftEvent>(); }
+
+std::shared_ptr<const Program> SoftCard::load_program(std::span<const std::byte> binary) {
+  auto program = std::make_shared<const SoftProgram>(binary, memory_);
+  clock_->program_loaded();
+  return program;
+}
+
+void SoftCard::synchronize() {
+  clock_->host_waits_for_all();
+  if (const auto error = drain()) std::rethrow_exception(error);
+}
+
+void SoftCard::reset() {
+  drain();
+  clock_->reset();
+}
+
+std::vector<std::shared_ptr<WorkQueue>> SoftCard::live_queues() const {
+  std::vector<std::shared_ptr<WorkQueue>> live;
+  const std::lock_guard lock(mutex_);
+  for (const auto& queue : queues_)
+    if (auto alive = queue.lock()) live.push_back(std::move(alive));
+  return live;
+}
+
+/// Waits without the card's lock: work may create streams of this card.
+std::exception_ptr SoftCard::drain() const {
+  std::exception_ptr first;
+  for (const auto& queue : live_queues()) {
+    try {
+      queue->synchronize();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  return first;
+}
+
+}  // namespace spyre::card

@@ -1,0 +1,51 @@
+// Streams: checks a submission, prices it and puts it in line.
+#pragma once
+
+#include <memory>
+
+#include "clock.h"
+#include "memory.h"
+#include "process.h"
+#include "spyre/card.h"
+#include "work_queue.h"
+
+namespace spyre::card {
+
+/// Everything is checked before it is queued: what cannot run is refused in the call that made it.
+/// The modelled time of a submission is fixed at that moment too, whether it runs now or later.
+class SoftStream : public Stream {
+ public:
+  SoftStream(std::shared_ptr<DeviceMemory> memory, std::shared_ptr<Clock> clock, int priority);
+  /// Waits for its work. In a forked child it lets go of everything without a word: the worker and
+  /// perhaps the holder of the lock are in the parent.
+  ~SoftStream() override;
+
+  void to_card(const void* host, std::size_t host_bytes, Handle device, DataConversion conversion,
+               Submit submit, Retained retained) override;
+  void to_host(Handle device, void* host, std::size_t host_bytes, DataConversion conversion,
+               Submit submit, Retained retained) override;
+  void launch(std::shared_ptr<const Program> program, std::span<const Handle> operands,
+              Submit submit, Retained retained) override;
+  void host_callback(std::function<void()> function) override;
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  bool query() override { return queue_->idle(); }
+  void synchronize() override;
+  int priority() const override { return priority_; }
+
+  /// For the card, which drains all its streams.
+  const std::shared_ptr<WorkQueue>& queue() const { return queue_; }
+
+ private:
+  void transfer(Engine engine, const std::byte* src, std::byte* dst, DataConversion conversion,
+                std::uint64_t device_bytes, Submit submit, Retained retained);
+
+  const std::shared_ptr<DeviceMemory> memory_;
+  const std::shared_ptr<Clock> clock_;
+  const int priority_;
+  std::shared_ptr<WorkQueue> queue_;
+  Moment time_;  // guarded by the queue's lock
+  HomeProcess home_;
+};
+
+}  // namespace spyre::card

@@ -1,0 +1,162 @@
+#include "thread_pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+
+#include "environment.h"
+
+namespace spyre::card {
+namespace {
+
+/// A thread that runs a task: loops started there stay on it.
+thread_local bool inside_task = false;
+
+struct InsideTask {
+  InsideTask() { inside_task = true; }
+  ~InsideTask() { inside_task = false; }
+};
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Wait for `done` without giving up the processor, as long as waking up a thread would take.
+template <typename Condition>
+bool spin(Condition done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+}  // namespace
+
+/// One parallel_for. Lives on the caller's stack; `helpers` says whether workers still look at it.
+struct ThreadPool::Job {
+  Job(TaskRef task_in, std::int64_t tasks_in) : task(task_in), tasks(tasks_in) {}
+
+  const TaskRef task;
+  const std::int64_t tasks;
+  std::atomic<std::int64_t> next_task{0};
+  std::atomic<int> helpers{0};  // changed only under the pool's mutex
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // written by the thread that set `failed`
+  Job* previous = nullptr;
+  Job* following = nullptr;
+};
+
+ThreadPool& ThreadPool::shared() {
+  static ThreadPool& pool = *new ThreadPool(card_threads());
+  return pool;
+}
+
+ThreadPool::ThreadPool(int size) : size_(std::max(1, size)), process_(::getpid()) {}
+
+void ThreadPool::start_workers() {
+  started_ = true;
+  // Signals belong to the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    for (int i = 1; i < size_; ++i) {
+      std::thread worker([this] { work(); });
+      pthread_setname_np(worker.native_handle(), "spyre-card");
+      worker.detach();
+    }
+  } catch (const std::system_error&) {
+    // No more threads to be had: the caller and those that started do the work.
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ThreadPool::run_tasks(Job& job) {
+  InsideTask mark;
+  for (;;) {
+    const std::int64_t index = job.next_task.fetch_add(1, std::memory_order_relaxed);
+    if (index >= job.tasks) return;
+    try {
+      job.task(index);
+    } catch (...) {
+      if (!job.failed.exchange(true)) job.error = std::current_exception();
+      job.next_task.store(job.tasks, std::memory_order_relaxed);
+    }
+  }
+}
+
+/// The job with tasks left that has the fewest helpers, so that concurrent loops share the workers.
+ThreadPool::Job* ThreadPool::find_job() {
+  Job* best = nullptr;
+  for (Job* job = jobs_; job; job = job->following) {
+    if (job->next_task.load(std::memory_order_relaxed) >= job->tasks) continue;
+    if (!best || job->helpers.load() < best->helpers.load()) best = job;
+  }
+  return best;
+}
+
+void ThreadPool::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const std::uint64_t seen = submissions_.load(std::memory_order_relaxed);
+    if (Job* job = find_job()) {
+      job->helpers.fetch_add(1);
+      lock.unlock();
+      run_tasks(*job);
+      lock.lock();
+      // Under the mutex: as soon as the caller can see zero helpers, the job may be gone.
+      if (job->helpers.fetch_sub(1) == 1) job_finished_.notify_all();
+      continue;
+    }
+    lock.unlock();
+    spin([&] { return submissions_.load(std::memory_order_relaxed) != seen; });
+    lock.lock();
+    ++asleep_;
+    work_arrived_.wait(lock, [&] { return submissions_.load(std::memory_order_relaxed) != seen; });
+    --asleep_;
+  }
+}
+
+void ThreadPool::parallel_for(std::int64_t tasks, TaskRef task) {
+  if (tasks <= 1 || size_ == 1 || inside_task || ::getpid() != process_) {
+    for (std::int64_t index = 0; index < tasks; ++index) task(index);
+    return;
+  }
+  Job job(task, tasks);
+  int wake = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!started_) start_workers();
+    job.following = jobs_;
+    if (jobs_) jobs_->previous = &job;
+    jobs_ = &job;
+    submissions_.fetch_add(1, std::memory_order_relaxed);
+    wake = static_cast<int>(std::min<std::int64_t>(asleep_, tasks - 1));
+  }
+  for (; wake > 0; --wake) work_arrived_.notify_one();
+  run_tasks(job);
+  spin([&] { return job.helpers.load() == 0; });
+  {
+    std::unique_lock lock(mutex_);
+    (job.previous ? job.previous->following : jobs_) = job.following;
+    if (job.following) job.following->previous = job.previous;
+    job_finished_.wait(lock, [&] { return job.helpers.load() == 0; });
+  }
+  if (job.failed) std::rethrow_exception(job.error);
+}
+
+}  // namespace spyre::card
