@@ -1,0 +1,34 @@
+"""IBM Spyre as a PyTorch device, on a software card if there is no hardware.
+
+PyTorch imports this package by itself (entry point ``torch.backends``); after
+``import torch`` the device ``"spyre"`` and the module ``torch.spyre`` are there.
+Nothing is started until a device is used.
+"""
+
+from torch_spyre.version import __version__
+
+__all__ = ["__version__", "profiler"]
+
+profiler = None  # no profiler bridge yet; the public package has the same answer
+
+
+def _autoload() -> None:
+    """Register the device with PyTorch. Called once, at the end of ``import torch``."""
+    import atexit
+    import os
+
+    import torch
+
+    from torch_spyre.constants import DEVICE_NAME
+
+    torch.utils.rename_privateuse1_backend(DEVICE_NAME)
+
+    from torch_spyre import _C, device, patches
+
+    torch._register_device_module(DEVICE_NAME, device)
+    # The class methods must exist before torch.utils generates Tensor.spyre() and friends.
+    torch.utils.generate_methods_for_privateuse1_backend(for_module=False)
+    patches.apply()
+    atexit.register(_C.free_runtime)
+    if os.environ.get("IS_INDUCTOR_SPAWNED_SUBPROCESS", "0") != "0":
+        _C._mark_bad_fork()  # a compile worker must not open the parent's card

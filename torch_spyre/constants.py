@@ -1,0 +1,4 @@
+"""Names by which PyTorch knows this backend."""
+
+DEVICE_NAME = "spyre"
+DISTRIBUTED_BACKEND_NAME = "spyreccl"

@@ -1,0 +1,21 @@
+// Debug log of the runtime, switched on by TORCH_SPYRE_DEBUG=1.
+#pragma once
+
+#include <sstream>
+#include <string>
+
+namespace spyre {
+
+bool debug_enabled();
+void write_debug_line(const std::string& line);
+
+/// Arguments are formatted only when the log is on. Pass no device addresses: users read this.
+template <typename... Args>
+void debug(const Args&... args) {
+  if (!debug_enabled()) return;
+  std::ostringstream line;
+  (line << ... << args);
+  write_debug_line(line.str());
+}
+
+}  // namespace spyre

@@ -1,0 +1,205 @@
+// Creating tensors: the minimum PyTorch needs (empty, empty_strided, copies, fills), and factories
+// whose values the host makes and sends.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/logspace.h>
+#include <ATen/ops/range.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/strides.h>
+#include <torch/library.h>
+
+#include "spyre_copy.h"
+#include "spyre_dtypes.h"
+#include "spyre_layout_api.h"
+#include "spyre_runtime.h"
+#include "spyre_tensor_impl.h"
+#include "spyre_tiling.h"
+
+namespace spyre {
+namespace {
+
+c10::DeviceIndex resolved(std::optional<c10::Device> device) {
+  if (!device || !device->has_index()) return runtime::current_device();
+  runtime::check_device_index(device->index());
+  return device->index();
+}
+
+void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory,
+                   std::optional<c10::MemoryFormat> format) {
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::Layout::Strided) == c10::Layout::Strided,
+                              "Non strided layout not supported: spyre tensors are strided, got ",
+                              *layout, ".");
+  TORCH_CHECK(!pin_memory.value_or(false),
+              "Pin memory can only be on CPU: pin the host tensor with x.pin_memory() instead.");
+  const auto wanted = format.value_or(c10::MemoryFormat::Contiguous);
+  TORCH_CHECK(wanted == c10::MemoryFormat::Contiguous || wanted == c10::MemoryFormat::Preserve,
+              "Spyre backend only supports contiguous memory format, got: ", wanted,
+              ". A device layout (device_layout=) chooses which dimension lies in the stick.");
+}
+
+void check_sizes(c10::IntArrayRef size) {
+  for (const std::int64_t extent : size)
+    TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ",
+                size);
+  // Before strides are made of them.
+  std::int64_t numel = 1;
+  bool overflow = false;
+  for (const std::int64_t extent : size)
+    overflow |= __builtin_mul_overflow(numel, std::max<std::int64_t>(extent, 1), &numel);
+  TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size);
+}
+
+at::Tensor allocate(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
+                    SpyreTensorLayout layout, c10::DeviceIndex device) {
+  return make_tensor(allocate_storage(std::move(layout), dtype, storage_span(size, stride), device),
+                     dtype, size, stride);
+}
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                 std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                 std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
+  check_options(layout, pin_memory, format);
+  check_sizes(size);
+  const c10::ScalarType type = c10::dtype_or_default(dtype);
+  const c10::DimVector stride = c10::contiguous_strides(size);
+  return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
+}
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory, std::nullopt);
+  check_sizes(size);
+  TORCH_CHECK(size.size() == stride.size(), "mismatch in length of strides and shape: ", size,
+              " and ", stride);
+  for (const std::int64_t step : stride)
+    TORCH_CHECK(step >= 0, "empty_strided: strides must be non-negative, got ", stride);
+  const c10::ScalarType type = c10::dtype_or_default(dtype);
+  return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  target.resize_(source.sizes());
+  return copy_from(source, target, false);
+}
+
+at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
+  fill(self, value);
+  return self;
+}
+
+at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+              value.dim(), " dimensions.");
+  copy_from(value, self, false);
+  return self;
+}
+
+at::Tensor& zero(at::Tensor& self) {
+  fill(self, 0);
+  return self;
+}
+
+c10::Scalar local_scalar_dense(const at::Tensor& self) { return element_to_host(self).item(); }
+
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found ", self.device(), " and ",
+              other.device(), ".");
+  TORCH_CHECK(self.dtype() == other.dtype(), "Expected object of data type ", self.dtype(),
+              " but got data type ", other.dtype(), " for argument 'other' in call to equal");
+  if (self.sizes() != other.sizes()) return false;
+  return at::equal(self.cpu(), other.cpu());
+}
+
+/// Values that follow from a formula: made on the host, in the dtype of `out`, then sent.
+at::Tensor& send(at::Tensor& out, const at::Tensor& host) {
+  if (out.sizes() != host.sizes()) out.resize_(host.sizes());
+  copy_from(host, out, false);
+  return out;
+}
+
+c10::TensorOptions on_host(const at::Tensor& out) { return out.options().device(c10::kCPU); }
+
+at::Tensor& arange_out(const c10::Scalar& start, const c10::Scalar& end, const c10::Scalar& step,
+                       at::Tensor& out) {
+  return send(out, at::arange(start, end, step, on_host(out)));
+}
+
+at::Tensor& range_out(const c10::Scalar& start, const c10::Scalar& end, const c10::Scalar& step,
+                      at::Tensor& out) {
+  return send(out, at::range(start, end, step, on_host(out)));
+}
+
+at::Tensor& linspace_out(const c10::Scalar& start, const c10::Scalar& end, std::int64_t steps,
+                         at::Tensor& out) {
+  return send(out, at::linspace(start, end, steps, on_host(out)));
+}
+
+at::Tensor& logspace_out(const c10::Scalar& start, const c10::Scalar& end, std::int64_t steps,
+                         double base, at::Tensor& out) {
+  return send(out, at::logspace(start, end, steps, base, on_host(out)));
+}
+
+at::Tensor& eye_out(std::int64_t rows, at::Tensor& out) {
+  return send(out, at::eye(rows, on_host(out)));
+}
+
+at::Tensor& eye_m_out(std::int64_t rows, std::int64_t columns, at::Tensor& out) {
+  return send(out, at::eye(rows, columns, on_host(out)));
+}
+
+void record_stream(at::Tensor&, c10::Stream) {}  // submitted work retains the memory it uses
+
+}  // namespace
+
+at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
+                                     c10::ScalarType dtype, const SpyreTensorLayout& layout,
+                                     std::optional<c10::Device> device) {
+  check_sizes(size);
+  TORCH_CHECK_VALUE(!device || device->type() == c10::DeviceType::PrivateUse1,
+                    "a device layout needs device='spyre', got ", *device, ".");
+  TORCH_CHECK_VALUE(size.size() == stride.size(), "mismatch in length of strides and shape: ", size,
+                    " and ", stride);
+  // A buffer of raw bytes may have any one-byte dtype and format; the compiler's pool is one.
+  const bool bytes = c10::elementSize(dtype) == 1 && layout.element_bytes() == 1;
+  TORCH_CHECK_VALUE(layout.device_dtype == device_format(dtype) || bytes, "a ", dtype_name(dtype),
+                    " tensor has the device format ", format_info(device_format(dtype)).name,
+                    ", the layout has ", format_info(layout.device_dtype).name, ".");
+  TORCH_CHECK_VALUE(
+      Tiling(layout).reaches(size, stride, 0),
+      "Invalid device sizes and stride map for host sizes and strides: ", layout.str(),
+      " has no place for some elements of a tensor of size ", size, " and strides ", stride, ".");
+  return allocate(size, stride, dtype, layout, resolved(device));
+}
+
+at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& layout,
+                             c10::ScalarType dtype, std::optional<c10::Device> device,
+                             bool pin_memory, std::optional<c10::MemoryFormat> format) {
+  check_options(std::nullopt, pin_memory, format);
+  return empty_strided_with_layout(size, c10::contiguous_strides(size), dtype, layout, device);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("fill_.Scalar", &fill_scalar);
+  library.impl("fill_.Tensor", &fill_tensor);
+  library.impl("zero_", &zero);
+  library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("equal", &equal);
+  library.impl("record_stream", &record_stream);
+  library.impl("arange.start_out", &arange_out);
+  library.impl("range.out", &range_out);
+  library.impl("linspace.out", &linspace_out);
+  library.impl("logspace.out", &logspace_out);
+  library.impl("eye.out", &eye_out);
+  library.impl("eye.m_out", &eye_m_out);
+}
+
+}  // namespace spyre

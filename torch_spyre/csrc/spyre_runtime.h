@@ -1,0 +1,38 @@
+// The runtime of this process: the card library, the opened cards, start, fork and shutdown.
+//
+// Nothing here runs at import. The first use of a device starts it, once; a forked child of a
+// process that has started it cannot use the device and says so.
+#pragma once
+
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "spyre/card.h"
+
+namespace spyre::runtime {
+
+/// The card library: torch_spyre/lib/libspyre_card.so, or SPYRE_CARD_LIBRARY.
+card::Platform& platform();
+
+/// Open the current device. Idempotent.
+void start();
+bool started() noexcept;
+bool in_bad_fork() noexcept;
+/// The child of an Inductor worker or a fork must not open the device behind the user's back.
+void mark_bad_fork() noexcept;
+
+/// The opened card of a logical device; starts the runtime. Throws if there is no such device.
+card::Card& card(c10::DeviceIndex device);
+std::vector<card::Card*> open_cards();
+
+/// Wait for all work and stop using the cards; called once, when Python exits.
+void shutdown() noexcept;
+
+/// Thread-local current device. Initially LOCAL_RANK, else 0.
+c10::DeviceIndex current_device();
+void set_device(c10::DeviceIndex device);  ///< range-checked
+c10::DeviceIndex exchange_device(c10::DeviceIndex device);
+void check_device_index(std::int64_t device);
+
+}  // namespace spyre::runtime

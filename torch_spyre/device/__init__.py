@@ -1,0 +1,226 @@
+"""``torch.spyre``: device management, streams, random numbers and memory, as ``torch.cuda`` has them.
+
+Nothing here starts the runtime except what needs a card: allocating, copying, using a stream,
+asking a card for its properties.
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_spyre import _C, memory, random, streams
+from torch_spyre.memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+from torch_spyre.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from torch_spyre.streams import (
+    Device,
+    Event,
+    Stream,
+    _sleep,
+    current_stream,
+    default_stream,
+    device_index,
+    set_stream,
+    stream,
+    synchronize,
+)
+
+__all__ = [
+    "Counters",
+    "Event",
+    "SpyreDeviceProperties",
+    "Stream",
+    "_sleep",
+    "counters",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "random",
+    "reset",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+]
+
+
+@dataclass(frozen=True)
+class SpyreDeviceProperties:
+    """What a card is. ``multi_processor_count`` is the number of its cores."""
+
+    type: str
+    index: int
+    multi_processor_count: int
+    name: str
+    total_memory: int
+    lx_bytes_per_core: int
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a card has done since it was opened or reset. Bytes count device formats."""
+
+    transfers_to_card: int
+    bytes_to_card: int
+    transfers_to_host: int
+    bytes_to_host: int
+    programs_loaded: int
+    launches: int
+    device_bytes_read: int
+    device_bytes_written: int
+    modelled_ns: int  #: time all of it would have taken on a real card
+
+
+def is_available() -> bool:
+    """Whether there is at least one device. Starts nothing, never raises."""
+    return _C._is_available()
+
+
+def is_initialized() -> bool:
+    """Whether the runtime has started in this process."""
+    return _C._is_initialized()
+
+
+def init() -> None:
+    """Start the runtime now instead of at the first use of a device."""
+    _C.start_runtime()
+
+
+_lazy_init = init
+
+
+def device_count() -> int:
+    """Number of devices this process sees. Raises if the environment makes no sense."""
+    return _C.device_count()
+
+
+def current_device() -> int:
+    """Index of this thread's current device."""
+    return _C.current_device()
+
+
+def set_device(device: Device) -> None:
+    """Make a device the current one of this thread."""
+    _C.set_device(device_index(device))
+
+
+class device:
+    """``with torch.spyre.device(1):`` makes a device current inside the block."""
+
+    def __init__(self, device: Device) -> None:
+        self.index = device_index(device)
+
+    def __enter__(self) -> "device":
+        self.previous = _C.current_device()
+        _C.set_device(self.index)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _C.set_device(self.previous)
+
+
+def get_device_properties(device: Device = None) -> SpyreDeviceProperties:
+    """Name, memory and cores of a device. Starts it."""
+    index = device_index(device)
+    card = _C._properties(index)
+    return SpyreDeviceProperties(
+        type=card["type"],
+        index=index,
+        multi_processor_count=card["cores"],
+        name=card["name"],
+        total_memory=card["memory_bytes"],
+        lx_bytes_per_core=card["lx_bytes_per_core"],
+    )
+
+
+def get_device_name(device: Device = None) -> str:
+    """Name of a device. Starts it."""
+    return get_device_properties(device).name
+
+
+def counters(device: Device = None) -> Counters:
+    """What a device has done so far."""
+    return Counters(**_C._counters(device_index(device)))
+
+
+def reset(device: Device = None) -> None:
+    """Wait for a device, forget errors of its past work, set counters and modelled clock to zero.
+
+    Tensors stay as they are.
+    """
+    _C._reset_card(device_index(device))
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Dtypes autocast may choose."""
+    return [torch.float16, torch.bfloat16]
+
+
+def _is_in_bad_fork() -> bool:
+    return _C._is_in_bad_fork()
+
+
+def _is_compiled() -> bool:
+    return True
+
+
+# Hooks of the public module that nothing answers yet.
+Scheduling = GraphLowering = Lowering = Codegen = Compile = None
+
+_impl = sys.modules[__name__]  # code for the public package calls torch.spyre._impl._lazy_init()
+
+
+def __getattr__(name: str) -> Any:
+    # torch.spyre.SpyreTensorLayout and the other native names.
+    if not name.startswith("_") and hasattr(_C, name):
+        return getattr(_C, name)
+    raise AttributeError(f"module 'torch.spyre' has no attribute {name!r}")

@@ -1,0 +1,62 @@
+"""Every environment variable this package reads. ``python -m torch_spyre env`` prints the table.
+
+The table is the documentation: a test checks that no other ``SPYRE``-like variable is read
+anywhere, in Python or C++.
+"""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variable:
+    name: str
+    default: str
+    meaning: str
+
+    @property
+    def value(self) -> str | None:
+        """What the process has, or None if it is not set."""
+        return os.environ.get(self.name)
+
+
+VARIABLES = [
+    Variable("SPYRE_SOFT_CARDS", "1", "number of software cards in this machine, 1 to 8"),
+    Variable("SPYRE_CARD_MEMORY", "128G", "memory of a software card (bytes, or with K, M, G)"),
+    Variable(
+        "SPYRE_CARD_WARM_BYTES",
+        "64M",
+        "freed device memory a software card keeps for reuse before it returns it to the host",
+    ),
+    Variable("SPYRE_CARD_THREADS", "all cores", "host threads a software card works with"),
+    Variable(
+        "SPYRE_CARD_SIMD",
+        "best",
+        "vector instructions of the software card: baseline, avx2 or avx512; for tests",
+    ),
+    Variable(
+        "SPYRE_DL16_SPECIALS",
+        "ieee",
+        "special values of DLFloat16: ieee keeps Infinity apart from NaN, merged is as published",
+    ),
+    Variable(
+        "SPYRE_CARD_LIBRARY",
+        "software card",
+        "shared library that implements the card interface, for an adapter to hardware",
+    ),
+    Variable("AIU_WORLD_SIZE", "all cards", "use at most this many cards"),
+    Variable("SPYRE_DEVICES", "all cards", "card numbers to use, in this order, such as 0,2"),
+    Variable(
+        "FLEX_DEVICE",
+        "PF",
+        "PF: whole cards; VF: an isolated share of each; MOCK: AIU_WORLD_SIZE mock cards",
+    ),
+    Variable("LOCAL_RANK", "0", "set by torchrun: the device a process uses unless it chooses one"),
+    Variable("TORCH_SPYRE_DEBUG", "0", "1: log allocations, copies and device starts to stderr"),
+    Variable("TORCH_SPYRE_DOWNCAST_WARN", "1", "0: no warning that int64 has 32 bits on the card"),
+    Variable(
+        "IS_INDUCTOR_SPAWNED_SUBPROCESS",
+        "0",
+        "set by Inductor in its compile workers, which may not open the device",
+    ),
+]

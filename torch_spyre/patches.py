@@ -1,0 +1,159 @@
+"""Every change this package makes to PyTorch's own objects, with the hook that would replace it.
+
+Each patch acts on spyre tensors only and hands everything else to the original.
+"""
+
+import functools
+from typing import Any
+
+import torch
+
+from torch_spyre import _C
+from torch_spyre.constants import DEVICE_NAME
+from torch_spyre.model_utils import check_dtype, load_model_to_spyre, swapped_parameters
+
+
+def apply() -> None:
+    """Install all patches, once."""
+    if getattr(torch.Tensor, "_spyre_tensor_patched", False):
+        return
+    _tensor_layouts()
+    _tensor_printing()
+    _module_moves()
+    torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
+
+
+def _tensor_layouts() -> None:
+    """``device_layout=`` of ``Tensor.to`` and ``torch.empty``, ``Tensor.device_tensor_layout``.
+
+    Missing upstream: a keyword of tensor factories that a backend may define.
+    """
+
+    def device_tensor_layout(self: torch.Tensor) -> "_C.SpyreTensorLayout | None":
+        """The layout of a spyre tensor in device memory; None for other tensors."""
+        if self.device.type != DEVICE_NAME or _is_fake(self):
+            return None
+        return _C.get_spyre_tensor_layout(self)
+
+    torch.Tensor.device_tensor_layout = device_tensor_layout  # type: ignore[attr-defined]
+
+    original_to = torch.Tensor.to
+
+    @functools.wraps(original_to)
+    def to(
+        self: torch.Tensor, *args: Any, device_layout: Any = None, **kwargs: Any
+    ) -> torch.Tensor:
+        if device_layout is None:
+            return original_to(self, *args, **kwargs)
+        copy = kwargs.pop("copy", False)
+        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        if memory_format is not None:
+            raise ValueError("to(): a device_layout takes the place of a memory_format")
+        if device is None:
+            device = self.device if self.device.type == DEVICE_NAME else torch.device(DEVICE_NAME)
+        if device.type != DEVICE_NAME:
+            raise ValueError(f"a device layout needs device='{DEVICE_NAME}', got {device}")
+        dtype = dtype or self.dtype
+        same = self.dtype == dtype and self.device == torch.empty(0, device=device).device
+        if same and not copy and _C.get_spyre_tensor_layout(self) == device_layout:
+            return self
+        target = _C.empty_with_layout(list(self.shape), device_layout, dtype, device)
+        return target.copy_(self, non_blocking=non_blocking)
+
+    torch.Tensor.to = to  # type: ignore[method-assign,assignment]
+
+    # `with torch.device(...)` recognises factories by identity and remembers them on first use.
+    from torch.utils._device import _device_constructors
+
+    _device_constructors()
+    original_empty = torch.empty
+
+    @functools.wraps(original_empty)
+    def empty(*size: Any, device_layout: Any = None, **kwargs: Any) -> torch.Tensor:
+        if device_layout is None:
+            return original_empty(*size, **kwargs)
+        shape = kwargs.pop("size", size[0] if len(size) == 1 and not _is_int(size[0]) else size)
+        device = torch.device(kwargs.pop("device", None) or DEVICE_NAME)
+        dtype = kwargs.pop("dtype", None) or torch.get_default_dtype()
+        requires_grad = kwargs.pop("requires_grad", False)
+        pin_memory = kwargs.pop("pin_memory", False)
+        if kwargs:
+            raise TypeError(f"empty(): {', '.join(kwargs)} cannot be combined with device_layout")
+        tensor = _C.empty_with_layout(list(shape), device_layout, dtype, device, pin_memory)
+        return tensor.requires_grad_(requires_grad)
+
+    torch.empty = empty  # type: ignore[assignment]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | torch.SymInt)
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    return type(tensor) is not torch.Tensor and hasattr(tensor, "fake_mode")
+
+
+def _tensor_printing() -> None:
+    """Format a spyre tensor from one copy on the CPU.
+
+    Missing upstream: ``_tensor_str`` has a fixed list of device types to move first; without it,
+    printing would run dozens of small operations on the device.
+    """
+    import torch._tensor_str as printing
+
+    original = printing._tensor_str
+
+    @functools.wraps(original)
+    def _tensor_str(self: torch.Tensor, indent: int) -> str:
+        return original(self.cpu() if self.device.type == DEVICE_NAME else self, indent)
+
+    printing._tensor_str = _tensor_str
+
+
+def _module_moves() -> None:
+    """``Module.to``, ``.spyre``, ``.cpu`` and ``.to_empty`` keep Parameter objects, and so ties.
+
+    Missing upstream: CPU and PrivateUse1 tensors as compatible types for ``param.data = moved``.
+    """
+    module = torch.nn.Module
+    original_to, original_cpu, original_to_empty = module.to, module.cpu, module.to_empty
+
+    @functools.wraps(original_to)
+    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        if device is not None and device.type == DEVICE_NAME and memory_format is None:
+            return load_model_to_spyre(self, dtype, device, non_blocking)
+        if not _on_spyre(self):
+            return original_to(self, *args, **kwargs)
+        if device is None:
+            check_dtype(dtype)
+        with swapped_parameters():
+            return original_to(self, *args, **kwargs)
+
+    def spyre(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
+        """Move the module to a spyre device, the current one if none is given."""
+        target = torch.device(DEVICE_NAME, device) if _is_int(device) else device
+        return load_model_to_spyre(self, device=target or DEVICE_NAME)
+
+    @functools.wraps(original_cpu)
+    def cpu(self: torch.nn.Module) -> torch.nn.Module:
+        if not _on_spyre(self):
+            return original_cpu(self)
+        with swapped_parameters():
+            return original_cpu(self)
+
+    @functools.wraps(original_to_empty)
+    def to_empty(self: torch.nn.Module, *, device: Any, recurse: bool = True) -> torch.nn.Module:
+        if torch.device(device or "cpu").type != DEVICE_NAME and not _on_spyre(self):
+            return original_to_empty(self, device=device, recurse=recurse)
+        with swapped_parameters():
+            return original_to_empty(self, device=device, recurse=recurse)
+
+    module.to = to  # type: ignore[method-assign,assignment]
+    module.spyre = spyre  # type: ignore[attr-defined]
+    module.cpu = cpu  # type: ignore[method-assign]
+    module.to_empty = to_empty  # type: ignore[method-assign]
+
+
+def _on_spyre(module: torch.nn.Module) -> bool:
+    return any(parameter.device.type == DEVICE_NAME for parameter in module.parameters())
