@@ -82,7 +82,7 @@ def _tensor_layouts() -> None:
         tensor = _C.empty_with_layout(list(shape), device_layout, dtype, device, pin_memory)
         return tensor.requires_grad_(requires_grad)
 
-    torch.empty = empty  # type: ignore[assignment]
+    torch.empty = empty
 
 
 def _is_int(value: Any) -> bool:
@@ -151,8 +151,8 @@ def _module_moves() -> None:
 
     module.to = to  # type: ignore[method-assign,assignment]
     module.spyre = spyre  # type: ignore[attr-defined]
-    module.cpu = cpu  # type: ignore[method-assign]
-    module.to_empty = to_empty  # type: ignore[method-assign]
+    module.cpu = cpu  # type: ignore[method-assign,assignment]
+    module.to_empty = to_empty  # type: ignore[method-assign,assignment]
 
 
 def _on_spyre(module: torch.nn.Module) -> bool:

@@ -31,6 +31,8 @@ std::uint64_t usable(std::uint64_t card_bytes, std::uint64_t segments) {
   return bytes / kAllocationGranularity * kAllocationGranularity;
 }
 
+constexpr std::uint64_t kWarmProgramBytes = std::uint64_t{1} << 20;
+
 const char* kind_name(MemoryKind kind) { return kind == MemoryKind::tensor ? "tensor" : "program"; }
 
 std::uint64_t unit_of(MemoryKind kind) { return kind == MemoryKind::tensor ? kHugePage : kPage; }
@@ -195,8 +197,9 @@ OutOfMemory Arena::out_of_memory(std::uint64_t requested, const Blocks::Usage& u
 DeviceMemory::DeviceMemory(const MemoryLimits& limits)
     : tensors_(
           {MemoryKind::tensor, 0, usable(limits.card_bytes, kTensorSegments), limits.warm_bytes}),
-      // Programs are loaded once and stay: no freed one is worth keeping.
-      programs_({MemoryKind::program, kProgramSegmentBase, usable(limits.card_bytes, 1), 0}) {}
+      // Eager work loads and frees a small program per call: a little warm memory saves faults.
+      programs_({MemoryKind::program, kProgramSegmentBase, usable(limits.card_bytes, 1),
+                 std::min(limits.warm_bytes, kWarmProgramBytes)}) {}
 
 Handle DeviceMemory::allocate(std::uint64_t bytes, MemoryKind kind) {
   return (kind == MemoryKind::tensor ? tensors_ : programs_).allocate(bytes);

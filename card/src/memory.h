@@ -28,7 +28,7 @@ struct Extent {
 
 struct MemoryLimits {
   std::uint64_t card_bytes;  ///< what this process may use of the card
-  std::uint64_t warm_bytes;  ///< freed tensor memory that stays backed for reuse
+  std::uint64_t warm_bytes;  ///< freed memory that stays backed for reuse
 };
 
 /// Address space without memory, for its lifetime.

@@ -438,10 +438,12 @@ void move(const DataConversion& conversion, const std::byte* src, std::byte* dst
 
 void fill(std::span<const StrideInfo> loops, DataFormat format, std::uint64_t bits,
           std::byte* dst) {
-  alignas(64) std::byte pattern[kPattern];
   const std::int64_t bytes = element_bytes(format);
-  for (std::int64_t i = 0; i < kPattern; ++i)
-    pattern[i] = static_cast<std::byte>(bits >> (i % bytes * 8));
+  std::uint64_t word = bytes == 8 ? bits : bits & ((std::uint64_t{1} << (8 * bytes)) - 1);
+  for (std::int64_t width = bytes; width < 8; width *= 2) word |= word << (8 * width);
+  alignas(64) std::uint64_t words[kPattern / 8];
+  std::fill_n(words, kPattern / 8, word);
+  const auto* const pattern = reinterpret_cast<const std::byte*>(words);
   run(loops, {0, bytes, nullptr, pattern}, nullptr, dst);
 }
 

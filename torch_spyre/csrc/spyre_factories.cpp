@@ -40,18 +40,6 @@ void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_me
               ". A device layout (device_layout=) chooses which dimension lies in the stick.");
 }
 
-void check_sizes(c10::IntArrayRef size) {
-  for (const std::int64_t extent : size)
-    TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ",
-                size);
-  // Before strides are made of them.
-  std::int64_t numel = 1;
-  bool overflow = false;
-  for (const std::int64_t extent : size)
-    overflow |= __builtin_mul_overflow(numel, std::max<std::int64_t>(extent, 1), &numel);
-  TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size);
-}
-
 at::Tensor allocate(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
                     SpyreTensorLayout layout, c10::DeviceIndex device) {
   return make_tensor(allocate_storage(std::move(layout), dtype, storage_span(size, stride), device),

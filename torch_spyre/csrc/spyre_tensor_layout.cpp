@@ -34,6 +34,10 @@ std::vector<std::int64_t> device_dim_map(c10::IntArrayRef order) {
   return map;
 }
 
+std::int64_t sticks(std::int64_t elements, std::int64_t elems_per_stick) {
+  return elements / elems_per_stick + (elements % elems_per_stick != 0);
+}
+
 void check_dim_order(std::size_t host_rank, c10::IntArrayRef order) {
   const bool sparse = order.size() == host_rank + 1 && !order.empty() && order.back() == -1;
   TORCH_CHECK_VALUE(order.size() == host_rank || sparse,
@@ -87,7 +91,7 @@ SpyreTensorLayout::SpyreTensorLayout(c10::IntArrayRef host_size, c10::IntArrayRe
     if (i == last)
       device_size[i] = eps;
     else if (i == outer)
-      device_size[i] = dim < 0 ? 1 : (host_size[dim] + eps - 1) / eps;
+      device_size[i] = dim < 0 ? 1 : sticks(host_size[dim], eps);
     else
       device_size[i] = host_size[dim];
     if (dim < 0 || host_size[dim] == 1) continue;
@@ -123,7 +127,7 @@ SpyreTensorLayout::SpyreTensorLayout(std::vector<std::int64_t> sizes,
 
 SpyreTensorLayout SpyreTensorLayout::flat(std::int64_t numel, DataFormat format) {
   const std::int64_t eps = format_info(format).elems_per_stick;
-  return SpyreTensorLayout({(numel + eps - 1) / eps, eps}, {eps, 1}, format);
+  return SpyreTensorLayout({sticks(numel, eps), eps}, {eps, 1}, format);
 }
 
 std::int64_t SpyreTensorLayout::device_numel() const {
@@ -173,6 +177,18 @@ SpyreTensorLayout default_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
     if (Tiling(layout).reaches(size, stride, 0)) return layout;
   }
   return SpyreTensorLayout::flat(storage_span(size, stride), device_format(dtype));
+}
+
+void check_sizes(c10::IntArrayRef size) {
+  for (const std::int64_t extent : size)
+    TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ",
+                size);
+  // Before strides are made of them.
+  std::int64_t numel = 1;
+  bool overflow = false;
+  for (const std::int64_t extent : size)
+    overflow |= __builtin_mul_overflow(numel, std::max<std::int64_t>(extent, 1), &numel);
+  TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size);
 }
 
 std::int64_t storage_span(c10::IntArrayRef size, c10::IntArrayRef stride, std::int64_t offset) {

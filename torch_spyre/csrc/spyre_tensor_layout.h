@@ -60,6 +60,9 @@ struct SpyreTensorLayout {
 SpyreTensorLayout default_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
                                  c10::ScalarType dtype);
 
+/// Refuses negative sizes and sizes whose product no integer holds.
+void check_sizes(c10::IntArrayRef size);
+
 /// Number of storage elements a tensor of this geometry reaches, counted from offset 0.
 std::int64_t storage_span(c10::IntArrayRef size, c10::IntArrayRef stride, std::int64_t offset = 0);
 

@@ -28,14 +28,14 @@ void check_geometry(c10::IntArrayRef size, c10::IntArrayRef stride, std::int64_t
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
 }
 
-void check_in_storage(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride,
-                      std::int64_t offset) {
+void check_in_storage(const c10::Storage& storage, c10::ScalarType dtype, c10::IntArrayRef size,
+                      c10::IntArrayRef stride, std::int64_t offset) {
   check_geometry(size, stride, offset);
   const std::int64_t needed = storage_span(size, stride, offset);
-  const StorageContext& context = storage_context(self);
+  const StorageContext& context = storage_context(*storage.unsafeGetStorageImpl());
   const std::int64_t available =
-      is_byte_view(self) || context.dtype != self.scalar_type()
-          ? static_cast<std::int64_t>(self.storage().nbytes() / self.element_size())
+      context.raw || context.dtype != dtype
+          ? static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype))
           : context.numel;
   TORCH_CHECK(needed <= available, "setStorage: sizes ", size, ", strides ", stride,
               ", storage offset ", offset, " reach element ", needed - 1,
@@ -45,7 +45,7 @@ void check_in_storage(const at::Tensor& self, c10::IntArrayRef size, c10::IntArr
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride,
                       std::optional<std::int64_t> offset) {
   const std::int64_t start = offset.value_or(self.storage_offset());
-  check_in_storage(self, size, stride, start);
+  check_in_storage(self.storage(), self.scalar_type(), size, stride, start);
   return make_view(self, size, stride, start);
 }
 
@@ -91,6 +91,11 @@ at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType dtype) {
                          to.device != DataFormat::INVALID &&
                          format_info(from.device).bits == format_info(to.device).bits;
   TORCH_CHECK_NOT_IMPLEMENTED(
+      static_cast<std::size_t>(self.element_size()) == c10::elementSize(dtype), "view(torch.",
+      dtype_name(dtype), ") of a torch.", dtype_name(self.scalar_type()),
+      " tensor on spyre: only dtypes of the same width can be reinterpreted in place. Use "
+      "x.cpu().view(dtype).to('spyre').");
+  TORCH_CHECK_NOT_IMPLEMENTED(
       same_bits, "view(torch.", dtype_name(dtype), ") of a torch.", dtype_name(self.scalar_type()),
       " tensor on spyre: the card does not hold the host's bits of these dtypes (float16 and "
       "bfloat16 are DLFloat16 there), so they cannot be reinterpreted in place. Use "
@@ -113,20 +118,19 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offs
     packed = c10::contiguous_strides(size);
     stride = packed;
   }
-  StorageContext& context = storage_context(*source.unsafeGetStorageImpl());
-  const auto dtype = self.scalar_type();
-  if (context.raw && dtype != c10::ScalarType::Byte)
-    adopt_dtype(source, dtype, size, stride, offset);
-  const auto held = storage_context(*source.unsafeGetStorageImpl()).dtype;
-  TORCH_CHECK(held == dtype || dtype == c10::ScalarType::Byte, "set_: the storage holds ",
-              dtype_name(held),
+  const StorageContext& context = storage_context(*source.unsafeGetStorageImpl());
+  const auto dtype = self.scalar_type(), held = context.dtype;
+  TORCH_CHECK(context.raw || held == dtype || dtype == c10::ScalarType::Byte,
+              "set_: the storage holds ", dtype_name(held),
               " elements in device format, which "
               "cannot be read as ",
               dtype_name(dtype), ". Convert with .to(dtype) instead.");
+  check_in_storage(source, dtype, size, stride, offset);
+  if (context.raw && dtype != c10::ScalarType::Byte)
+    adopt_dtype(source, dtype, size, stride, offset);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   if (auto* spyre_impl = dynamic_cast<SpyreTensorImpl*>(impl)) spyre_impl->own_layout.reset();
-  check_in_storage(self, size, stride, offset);
   impl->set_sizes_and_strides(size, stride, offset);
   return self;
 }
@@ -165,8 +169,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
   TORCH_CHECK(!format || *format == c10::MemoryFormat::Contiguous,
               "Spyre backend only supports contiguous memory format, got: ", *format);
   if (self.sizes() == size) return self;
-  for (const std::int64_t extent : size)
-    TORCH_CHECK(extent >= 0, "resize_: negative dimension in size ", size);
+  check_sizes(size);
   const c10::DimVector stride = c10::contiguous_strides(size);
   const std::int64_t offset = self.storage_offset(), span = storage_span(size, stride, offset);
   StorageContext& context = storage_context(self);

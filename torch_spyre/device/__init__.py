@@ -1,4 +1,4 @@
-"""``torch.spyre``: device management, streams, random numbers and memory, as ``torch.cuda`` has them.
+"""``torch.spyre``: devices, streams, random numbers and memory, as ``torch.cuda`` has them.
 
 Nothing here starts the runtime except what needs a card: allocating, copying, using a stream,
 asking a card for its properties.
@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from torch_spyre import _C, memory, random, streams
+from torch_spyre import _C as native
+from torch_spyre import memory, random, streams
 from torch_spyre.memory import (
     empty_cache,
     max_memory_allocated,
@@ -122,17 +123,17 @@ class Counters:
 
 def is_available() -> bool:
     """Whether there is at least one device. Starts nothing, never raises."""
-    return _C._is_available()
+    return native._is_available()
 
 
 def is_initialized() -> bool:
     """Whether the runtime has started in this process."""
-    return _C._is_initialized()
+    return native._is_initialized()
 
 
 def init() -> None:
     """Start the runtime now instead of at the first use of a device."""
-    _C.start_runtime()
+    native.start_runtime()
 
 
 _lazy_init = init
@@ -140,17 +141,17 @@ _lazy_init = init
 
 def device_count() -> int:
     """Number of devices this process sees. Raises if the environment makes no sense."""
-    return _C.device_count()
+    return native.device_count()
 
 
 def current_device() -> int:
     """Index of this thread's current device."""
-    return _C.current_device()
+    return native.current_device()
 
 
 def set_device(device: Device) -> None:
     """Make a device the current one of this thread."""
-    _C.set_device(device_index(device))
+    native.set_device(device_index(device))
 
 
 class device:
@@ -160,18 +161,18 @@ class device:
         self.index = device_index(device)
 
     def __enter__(self) -> "device":
-        self.previous = _C.current_device()
-        _C.set_device(self.index)
+        self.previous = native.current_device()
+        native.set_device(self.index)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _C.set_device(self.previous)
+        native.set_device(self.previous)
 
 
 def get_device_properties(device: Device = None) -> SpyreDeviceProperties:
     """Name, memory and cores of a device. Starts it."""
     index = device_index(device)
-    card = _C._properties(index)
+    card = native._properties(index)
     return SpyreDeviceProperties(
         type=card["type"],
         index=index,
@@ -189,7 +190,7 @@ def get_device_name(device: Device = None) -> str:
 
 def counters(device: Device = None) -> Counters:
     """What a device has done so far."""
-    return Counters(**_C._counters(device_index(device)))
+    return Counters(**native._counters(device_index(device)))
 
 
 def reset(device: Device = None) -> None:
@@ -197,7 +198,7 @@ def reset(device: Device = None) -> None:
 
     Tensors stay as they are.
     """
-    _C._reset_card(device_index(device))
+    native._reset_card(device_index(device))
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -206,7 +207,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def _is_in_bad_fork() -> bool:
-    return _C._is_in_bad_fork()
+    return native._is_in_bad_fork()
 
 
 def _is_compiled() -> bool:
@@ -221,6 +222,6 @@ _impl = sys.modules[__name__]  # code for the public package calls torch.spyre._
 
 def __getattr__(name: str) -> Any:
     # torch.spyre.SpyreTensorLayout and the other native names.
-    if not name.startswith("_") and hasattr(_C, name):
-        return getattr(_C, name)
+    if not name.startswith("_") and hasattr(native, name):
+        return getattr(native, name)
     raise AttributeError(f"module 'torch.spyre' has no attribute {name!r}")
