@@ -190,13 +190,13 @@ TEST(malformed_steps_are_refused_by_step_and_field) {
   CHECK_THROWS(load(6, 0), "payload size: 6 words too many");
   CHECK_THROWS(load(6, INT64_MAX), "loop count");
   CHECK_THROWS(load(7, INT64_MAX), "loop 0, dimensions");
-  CHECK_THROWS(load(8, -1), "source side of the loops: element -1 lies before the operand");
-  CHECK_THROWS(load(9, INT64_MAX), "destination side of the loops");
+  CHECK_THROWS(load(8, -1), "loop 0, source: element -1 lies before the operand");
+  CHECK_THROWS(load(9, INT64_MAX), "loop 0, destination");
   CHECK_THROWS(load(10, -1), "loop 0, size: -1 is not in");
   CHECK_THROWS(load(10, INT64_MAX), "loop 0, size");
-  CHECK_THROWS(load(11, INT64_MAX), "source side of the loops: reaches beyond 64 bits");
-  CHECK_THROWS(load(12, -1), "destination side of the loops: element -31 lies before");
-  CHECK_THROWS(load(12, INT64_MIN), "destination side of the loops");
+  CHECK_THROWS(load(11, INT64_MAX), "loop 0, source: reaches beyond 64 bits");
+  CHECK_THROWS(load(12, -1), "loop 0, destination: element -31 lies before");
+  CHECK_THROWS(load(12, INT64_MIN), "loop 0, destination");
 }
 
 TEST(launches_check_their_operands_when_submitted) {

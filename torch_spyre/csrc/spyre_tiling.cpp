@@ -23,15 +23,19 @@ Nest Nest::swapped() const {
 }
 
 Tiling::Tiling(const SpyreTensorLayout& layout) : empty_(layout.bytes() == 0) {
+  const std::size_t rank = layout.device_size.size();
   std::int64_t device_stride = 1;
-  for (std::size_t i = layout.device_size.size(); i-- > 0;) {
+  for (std::size_t i = rank; i-- > 0;) {
     const std::int64_t size = layout.device_size[i], stride = layout.stride_map[i];
-    if (size > 1 && stride > 0) digits_.push_back({stride, size, device_stride});
+    const bool counts_sticks = i + 3 == rank;
+    if (size > 1 && stride > 0) digits_.push_back({stride, size, device_stride, counts_sticks});
     if (size > 1 && stride == 0) replicas_.push_back({size, device_stride, 0});
-    device_stride *= i + 1 == layout.device_size.size() ? layout.elems_per_stick() : size;
+    device_stride *= i + 1 == rank ? layout.elems_per_stick() : size;
   }
-  std::stable_sort(digits_.begin(), digits_.end(),
-                   [](const Digit& a, const Digit& b) { return a.stride > b.stride; });
+  // A stick count whose stride equals that of another dimension only adds padding: it comes last.
+  std::stable_sort(digits_.begin(), digits_.end(), [](const Digit& a, const Digit& b) {
+    return a.stride != b.stride ? a.stride > b.stride : a.counts_sticks < b.counts_sticks;
+  });
 }
 
 bool Tiling::place(const Nest& nest, std::vector<Nest>& out) const {
@@ -66,7 +70,7 @@ Tiling::State Tiling::restricted(const State& state, std::size_t dim, std::int64
 
 bool Tiling::split(State state, std::size_t digit, std::vector<Nest>& out) const {
   for (; digit < digits_.size(); ++digit) {
-    const auto [stride, size, device_stride] = digits_[digit];
+    const auto& [stride, size, device_stride, counts_sticks] = digits_[digit];
 
     // What each loop leaves over after this digit, and the loop with the largest rest.
     std::int64_t highest = state.offset % stride;

@@ -53,6 +53,7 @@ class Tiling {
  private:
   struct Digit {
     std::int64_t stride, size, device_stride;
+    bool counts_sticks;
   };
   struct Dim {
     std::int64_t size, device, stride, other;  // `stride` is what the digits so far left over
