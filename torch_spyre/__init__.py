@@ -29,6 +29,6 @@ def _autoload() -> None:
     # The class methods must exist before torch.utils generates Tensor.spyre() and friends.
     torch.utils.generate_methods_for_privateuse1_backend(for_module=False)
     patches.apply()
-    atexit.register(_C.free_runtime)
+    atexit.register(_C._shutdown)
     if os.environ.get("IS_INDUCTOR_SPAWNED_SUBPROCESS", "0") != "0":
         _C._mark_bad_fork()  # a compile worker must not open the parent's card

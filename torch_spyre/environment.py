@@ -40,6 +40,11 @@ VARIABLES = [
         "special values of DLFloat16: ieee keeps Infinity apart from NaN, merged is as published",
     ),
     Variable(
+        "SPYRE_ACCUMULATION",
+        "fp32",
+        "sums and matmuls of a software card: fp32, or chunked (64 products, then DLFloat16)",
+    ),
+    Variable(
         "SPYRE_CARD_LIBRARY",
         "software card",
         "shared library that implements the card interface, for an adapter to hardware",

@@ -10,7 +10,8 @@ import torch
 
 from torch_spyre import _C
 from torch_spyre.constants import DEVICE_NAME
-from torch_spyre.model_utils import check_dtype, load_model_to_spyre, swapped_parameters
+from torch_spyre.model_utils import convert_module, move_module, on_spyre
+from torch_spyre.streams import resolve_device
 
 
 def apply() -> None:
@@ -19,6 +20,7 @@ def apply() -> None:
         return
     _tensor_layouts()
     _tensor_printing()
+    _storage_bytes()
     _module_moves()
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
@@ -61,6 +63,10 @@ def _tensor_layouts() -> None:
         return target.copy_(self, non_blocking=non_blocking)
 
     torch.Tensor.to = to  # type: ignore[method-assign,assignment]
+    # Parameters without a shape yet allow methods by identity.
+    from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+
+    UninitializedTensorMixin._allowed_methods.append(to)
 
     # `with torch.device(...)` recognises factories by identity and remembers them on first use.
     from torch.utils._device import _device_constructors
@@ -73,7 +79,9 @@ def _tensor_layouts() -> None:
         if device_layout is None:
             return original_empty(*size, **kwargs)
         shape = kwargs.pop("size", size[0] if len(size) == 1 and not _is_int(size[0]) else size)
-        device = torch.device(kwargs.pop("device", None) or DEVICE_NAME)
+        default = torch.get_default_device()
+        fallback = default if default.type == DEVICE_NAME else DEVICE_NAME
+        device = torch.device(kwargs.pop("device", None) or fallback)
         dtype = kwargs.pop("dtype", None) or torch.get_default_dtype()
         requires_grad = kwargs.pop("requires_grad", False)
         pin_memory = kwargs.pop("pin_memory", False)
@@ -110,6 +118,22 @@ def _tensor_printing() -> None:
     printing._tensor_str = _tensor_str
 
 
+def _storage_bytes() -> None:
+    """``UntypedStorage.byteswap`` refuses device memory.
+
+    Missing upstream: the check; PyTorch dereferences the data pointer, whatever the device.
+    """
+    original = torch.UntypedStorage.byteswap
+
+    @functools.wraps(original)
+    def byteswap(self: torch.UntypedStorage, dtype: torch.dtype) -> None:
+        if self.device.type == DEVICE_NAME:
+            raise RuntimeError("byteswap() works on host memory: use storage.cpu() first")
+        original(self, dtype)
+
+    torch.UntypedStorage.byteswap = byteswap  # type: ignore[method-assign,assignment]
+
+
 def _module_moves() -> None:
     """``Module.to``, ``.spyre``, ``.cpu`` and ``.to_empty`` keep Parameter objects, and so ties.
 
@@ -121,39 +145,26 @@ def _module_moves() -> None:
     @functools.wraps(original_to)
     def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
         device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
-        if device is not None and device.type == DEVICE_NAME and memory_format is None:
-            return load_model_to_spyre(self, dtype, device, non_blocking)
-        if not _on_spyre(self):
+        to_spyre = device is not None and device.type == DEVICE_NAME
+        if memory_format is not None or not (to_spyre or on_spyre(self)):
             return original_to(self, *args, **kwargs)
-        if device is None:
-            check_dtype(dtype)
-        with swapped_parameters():
-            return original_to(self, *args, **kwargs)
+        return move_module(self, device, dtype, non_blocking)
 
     def spyre(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
         """Move the module to a spyre device, the current one if none is given."""
-        target = torch.device(DEVICE_NAME, device) if _is_int(device) else device
-        return load_model_to_spyre(self, device=target or DEVICE_NAME)
+        return move_module(self, resolve_device(device) or torch.device(DEVICE_NAME))
 
     @functools.wraps(original_cpu)
     def cpu(self: torch.nn.Module) -> torch.nn.Module:
-        if not _on_spyre(self):
-            return original_cpu(self)
-        with swapped_parameters():
-            return original_cpu(self)
+        return move_module(self, torch.device("cpu")) if on_spyre(self) else original_cpu(self)
 
     @functools.wraps(original_to_empty)
     def to_empty(self: torch.nn.Module, *, device: Any, recurse: bool = True) -> torch.nn.Module:
-        if torch.device(device or "cpu").type != DEVICE_NAME and not _on_spyre(self):
+        if torch.device(device or "cpu").type != DEVICE_NAME and not on_spyre(self):
             return original_to_empty(self, device=device, recurse=recurse)
-        with swapped_parameters():
-            return original_to_empty(self, device=device, recurse=recurse)
+        return convert_module(self, lambda t: torch.empty_like(t, device=device), recurse)
 
     module.to = to  # type: ignore[method-assign,assignment]
     module.spyre = spyre  # type: ignore[attr-defined]
     module.cpu = cpu  # type: ignore[method-assign,assignment]
     module.to_empty = to_empty  # type: ignore[method-assign,assignment]
-
-
-def _on_spyre(module: torch.nn.Module) -> bool:
-    return any(parameter.device.type == DEVICE_NAME for parameter in module.parameters())

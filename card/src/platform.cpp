@@ -2,8 +2,10 @@
 
 #include <string>
 
+#include "accumulation.h"
 #include "convert.h"
 #include "environment.h"
+#include "formats.h"
 
 namespace spyre::card {
 
@@ -42,6 +44,11 @@ std::shared_ptr<Card> SoftPlatform::open(int index, Mode mode) {
                     std::to_string(cards - 1) +
                     (mode == Mode::mock ? "" : " (SPYRE_SOFT_CARDS sets how many there are)"));
   const std::lock_guard lock(mutex_);
+  // Tuning variables are read where they are used; a bad one is reported now, not in mid-work.
+  card_threads();
+  simd();
+  dl16_specials();
+  accumulation();
   Opened& opened = opened_[index];
   if (auto card = opened.card.lock()) {
     if (opened.mode != mode)

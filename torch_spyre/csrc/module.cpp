@@ -85,6 +85,12 @@ void bind_formats(py::module& module) {
   module.def("set_downcast_warning", &set_downcast_warning, py::arg("enabled"));
 }
 
+/// Python can make an object without initialising it.
+const SpyreTensorLayout& checked(const SpyreTensorLayout& layout) {
+  TORCH_CHECK_VALUE(!layout.device_size.empty(), "this SpyreTensorLayout was never initialised.");
+  return layout;
+}
+
 /// Versions 1 (had a dim_map) and 2 (no arrangement) were written by earlier implementations.
 SpyreTensorLayout layout_from_state(const py::tuple& state) {
   const auto version = state[0].cast<int>();
@@ -114,12 +120,18 @@ void bind_layouts(py::module& module) {
       .def(py::init<Dims, Dims, DataFormat, ElementArrangement>(), py::arg("device_size"),
            py::arg("stride_map"), py::arg("device_dtype"),
            py::arg("element_arrangement") = ElementArrangement::STANDARD)
-      .def_readonly("device_size", &Layout::device_size)
-      .def_readonly("stride_map", &Layout::stride_map)
-      .def_readonly("device_dtype", &Layout::device_dtype)
-      .def_readonly("element_arrangement", &Layout::element_arrangement)
-      .def("elems_per_stick", &Layout::elems_per_stick)
-      .def("device_bytes", &Layout::bytes, "Device memory a tensor of this layout takes.")
+      .def_property_readonly("device_size",
+                             [](const Layout& layout) { return checked(layout).device_size; })
+      .def_property_readonly("stride_map",
+                             [](const Layout& layout) { return checked(layout).stride_map; })
+      .def_property_readonly("device_dtype",
+                             [](const Layout& layout) { return checked(layout).device_dtype; })
+      .def_property_readonly(
+          "element_arrangement",
+          [](const Layout& layout) { return checked(layout).element_arrangement; })
+      .def("elems_per_stick",
+           [](const Layout& layout) { return checked(layout).elems_per_stick(); })
+      .def("device_bytes", [](const Layout& layout) { return layout.bytes(); })
       .def("with_element_arrangement",
            [](Layout layout, ElementArrangement arrangement) {
              layout.element_arrangement = arrangement;
@@ -127,9 +139,9 @@ void bind_layouts(py::module& module) {
            })
       .def(
           "__eq__", [](const Layout& a, const Layout& b) { return a == b; }, py::is_operator())
-      .def("__hash__", &Layout::hash)
-      .def("__repr__", &Layout::str)
-      .def("__str__", &Layout::str)
+      .def("__hash__", [](const Layout& layout) { return checked(layout).hash(); })
+      .def("__repr__", [](const Layout& layout) { return checked(layout).str(); })
+      .def("__str__", [](const Layout& layout) { return checked(layout).str(); })
       .def("__copy__", [](const Layout& layout) { return layout; })
       .def("__deepcopy__", [](const Layout& layout, const py::dict&) { return layout; })
       .def(py::pickle(
@@ -213,8 +225,11 @@ void bind_copies(py::module& module) {
       "_data_conversion_info",
       [](const at::Tensor& source, const at::Tensor& target) {
         TORCH_CHECK_VALUE(source.sizes() == target.sizes(), "sizes differ.");
-        TORCH_CHECK_VALUE(is_spyre(source) != is_spyre(target),
-                          "one tensor must be on the CPU, the other on the card.");
+        const bool ways =
+            (source.is_cpu() && is_spyre(target)) || (is_spyre(source) && target.is_cpu());
+        TORCH_CHECK_VALUE(
+            ways && source.layout() == c10::kStrided && target.layout() == c10::kStrided,
+            "one strided tensor must be on the CPU, the other on the card.");
         return describe(is_spyre(target) ? conversion_to_card(source, target)
                                          : conversion_to_host(source, target));
       },
@@ -223,7 +238,8 @@ void bind_copies(py::module& module) {
 
 void bind_devices(py::module& module) {
   module.def("start_runtime", &runtime::start, Released());
-  module.def("free_runtime", &runtime::shutdown, Released());
+  module.def("free_runtime", &runtime::drain, Released());
+  module.def("_shutdown", &runtime::shutdown, Released());
   module.def("_is_initialized", &runtime::started);
   module.def("_is_in_bad_fork", &runtime::in_bad_fork);
   module.def("_mark_bad_fork", &runtime::mark_bad_fork);
@@ -345,6 +361,8 @@ void* event_handle(const py::object& object) {
 
 void bind_streams(py::module& module) {
   const auto index = [](const std::optional<c10::Device>& device) {
+    TORCH_CHECK_VALUE(!device || device->type() == c10::DeviceType::PrivateUse1,
+                      "expected a spyre device, got ", *device, ".");
     return device ? device->index() : static_cast<c10::DeviceIndex>(-1);
   };
   module.def(
@@ -365,7 +383,7 @@ void bind_streams(py::module& module) {
   module.def(
       "synchronize",
       [=](std::optional<c10::Device> device) {
-        device ? streams::synchronize_device(device->index()) : streams::synchronize_all();
+        device ? streams::synchronize_device(index(device)) : streams::synchronize_all();
       },
       py::arg("device") = py::none(), Released());
   module.def(

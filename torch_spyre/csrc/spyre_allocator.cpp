@@ -167,9 +167,12 @@ c10::DataPtr make_data(std::unique_ptr<StorageContext> context, c10::DeviceIndex
 }  // namespace
 
 Allocation::Allocation(c10::DeviceIndex on_device, std::size_t wanted)
-    : device(on_device), bytes(rounded(wanted)), handle(allocate_on_card(on_device, wanted)) {}
+    : device(on_device),
+      bytes(rounded(wanted)),
+      handle(allocate_on_card(on_device, wanted)),
+      card_(runtime::card(on_device)) {}
 
-Allocation::~Allocation() { runtime::card(device).free(handle); }
+Allocation::~Allocation() { card_.free(handle); }
 
 std::size_t StorageContext::nbytes() const {
   return static_cast<std::size_t>(numel) * c10::elementSize(dtype);
@@ -197,6 +200,7 @@ c10::Storage allocate_storage(SpyreTensorLayout layout, c10::ScalarType dtype, s
 c10::DataPtr allocate_raw_data(std::size_t bytes, c10::DeviceIndex device) {
   auto context = std::make_unique<StorageContext>();
   const auto numel = static_cast<std::int64_t>(bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, numel >= 0, "a storage of ", bytes, " bytes is too large.");
   context->layout = SpyreTensorLayout::flat(numel, DataFormat::SENINT8);
   context->numel = numel;
   context->raw = true;
@@ -214,9 +218,11 @@ StorageContext& storage_context(const c10::StorageImpl& storage) {
     const auto found = book.live.find(data.get());
     if (found != book.live.end()) return *found->second;
   }
-  TORCH_CHECK(false, "this storage on ", data.device(),
-              " does not hold memory of a spyre card; create tensors with device='spyre' or move "
-              "them with .to('spyre').");
+  TORCH_CHECK(
+      false, "this storage on ", data.device(),
+      " does not hold memory of a spyre card. Slices of device storages and memory from other "
+      "libraries cannot be used; create tensors with device='spyre', move them with "
+      ".to('spyre'), slice tensors instead of storages.");
 }
 
 SpyreAllocator& SpyreAllocator::get() {

@@ -27,7 +27,10 @@ struct Allocation {
 
   const c10::DeviceIndex device;
   const std::size_t bytes;  ///< rounded to the allocation granularity
-  card::Handle handle = nullptr;
+  const card::Handle handle;
+
+ private:
+  card::Card& card_;  // lives until the process ends, also when the runtime takes no more work
 };
 
 /// What a storage holds.

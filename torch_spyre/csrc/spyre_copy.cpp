@@ -4,6 +4,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/TensorImpl.h>
@@ -24,6 +25,12 @@ namespace {
 
 /// Loops of `tensor`'s elements over its device memory, beside strides of another tensor.
 std::vector<Nest> device_loops(const at::Tensor& tensor, const Nest& nest, bool writing) {
+  const StorageContext& context = storage_context(tensor);
+  const std::int64_t reach =
+      storage_span(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  TORCH_CHECK(context.allocation && (reach <= context.numel || has_own_layout(tensor)),
+              "the tensor reaches element ", reach - 1, " of its storage, which holds ",
+              context.numel, ": the storage was resized under it.");
   const Tiling tiling(layout_of(tensor));
   std::vector<Nest> nests;
   TORCH_CHECK_VALUE(
@@ -66,6 +73,12 @@ card::Retained retained(const at::Tensor& device, const at::Tensor& host) {
 /// What a value must be brought to when it becomes an element of `target`.
 card::Narrow narrowing(c10::ScalarType source, c10::ScalarType target) {
   return source == target ? card::Narrow::none : dtype_info(target).narrow;
+}
+
+at::Tensor without_negation(const at::Tensor& tensor) {
+  at::Tensor plain = tensor.alias();
+  plain.unsafeGetTensorImpl()->_set_neg(false);
+  return plain;
 }
 
 card::Submit submission(const at::Tensor& host, bool non_blocking) {
@@ -245,10 +258,21 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   TORCH_CHECK(at::is_expandable_to(source.sizes(), target.sizes()), "copy_: a tensor of size ",
               source.sizes(), " cannot be copied into (broadcast to) one of size ", target.sizes(),
               ".");
-  if (target.numel() == 0) return target;
+  if (target.numel() == 0) {
+    // Nothing moves, but a raw storage still learns from the other what it holds.
+    if (is_spyre(source) && is_spyre(target) && storage_context(target).raw)
+      copy_bytes_on_card(source, target);
+    return target;
+  }
   at::assert_no_internal_overlap(target);
   const at::Tensor expanded =
       source.sizes() == target.sizes() ? source : source.expand(target.sizes());
+  if (source.is_neg() != target.is_neg()) {
+    // Lazy negation (a view of an imaginary part has it): rare enough to go through the host.
+    at::Tensor host = at::empty(expanded.sizes(), expanded.options().device(c10::kCPU));
+    copy_from(without_negation(expanded), host, false);
+    return copy_from(host.neg_(), without_negation(target), non_blocking);
+  }
 
   if (!is_spyre(target)) {
     TORCH_CHECK(target.is_cpu(), "copy_: cannot copy from ", source.device(), " to ",

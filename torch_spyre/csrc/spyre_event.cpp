@@ -17,7 +17,14 @@ struct Event {
   bool timing;
 };
 
+/// The card's event. A forked child has no worker that would ever pass it.
+card::Event& card_event(void* handle) {
+  runtime::check_usable();
+  return *static_cast<Event*>(handle)->card_event;
+}
+
 Event& timed(void* handle) {
+  runtime::check_usable();
   TORCH_CHECK(handle != nullptr, "elapsed_time: both events must be recorded before.");
   Event& event = *static_cast<Event*>(handle);
   TORCH_CHECK_VALUE(event.timing,
@@ -41,16 +48,13 @@ void record(void** handle, const c10::Stream& stream, c10::EventFlag flag) {
 }
 
 void block(void* handle, const c10::Stream& stream) {
-  if (handle != nullptr)
-    streams::card_stream(stream).wait(*static_cast<Event*>(handle)->card_event);
+  if (handle != nullptr) streams::card_stream(stream).wait(card_event(handle));
 }
 
-bool query(void* handle) {
-  return handle == nullptr || static_cast<Event*>(handle)->card_event->query();
-}
+bool query(void* handle) { return handle == nullptr || card_event(handle).query(); }
 
 void synchronize(void* handle) {
-  if (handle != nullptr) static_cast<Event*>(handle)->card_event->synchronize();
+  if (handle != nullptr) card_event(handle).synchronize();
 }
 
 void destroy(void* handle) noexcept {

@@ -2,6 +2,7 @@
 // whose values the host makes and sends.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linspace.h>
@@ -67,6 +68,20 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
     TORCH_CHECK(step >= 0, "empty_strided: strides must be non-negative, got ", stride);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
+}
+
+/// A clone of a tensor that fills its storage keeps the layout; one of a view gets the default.
+at::Tensor clone(const at::Tensor& self, std::optional<c10::MemoryFormat> format) {
+  const StorageContext& context = storage_context(self);
+  const bool whole = self.storage_offset() == 0 && self.numel() == context.numel &&
+                     self.is_non_overlapping_and_dense() && !is_byte_view(self) &&
+                     !has_own_layout(self);
+  const bool preserve = format.value_or(c10::MemoryFormat::Preserve) == c10::MemoryFormat::Preserve;
+  at::Tensor copy = whole && preserve ? allocate(self.sizes(), self.strides(), self.scalar_type(),
+                                                 context.layout, self.device().index())
+                                      : at::empty_like(self, self.options(), format);
+  copy_from(self, copy, false);
+  return copy;
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
@@ -152,11 +167,9 @@ at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef str
                     "a device layout needs device='spyre', got ", *device, ".");
   TORCH_CHECK_VALUE(size.size() == stride.size(), "mismatch in length of strides and shape: ", size,
                     " and ", stride);
-  // A buffer of raw bytes may have any one-byte dtype and format; the compiler's pool is one.
-  const bool bytes = c10::elementSize(dtype) == 1 && layout.element_bytes() == 1;
-  TORCH_CHECK_VALUE(layout.device_dtype == device_format(dtype) || bytes, "a ", dtype_name(dtype),
-                    " tensor has the device format ", format_info(device_format(dtype)).name,
-                    ", the layout has ", format_info(layout.device_dtype).name, ".");
+  check_format(layout, dtype);
+  for (const std::int64_t step : stride)
+    TORCH_CHECK_VALUE(step >= 0, "strides must be non-negative, got ", stride, ".");
   TORCH_CHECK_VALUE(
       Tiling(layout).reaches(size, stride, 0),
       "Invalid device sizes and stride map for host sizes and strides: ", layout.str(),
@@ -171,9 +184,15 @@ at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& lay
   return empty_strided_with_layout(size, c10::contiguous_strides(size), dtype, layout, device);
 }
 
+// Copies see a lazily negated tensor as it is and negate on the way.
+TORCH_LIBRARY_IMPL(aten, Negative, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("clone", &clone);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("fill_.Scalar", &fill_scalar);

@@ -22,6 +22,7 @@ struct State {
   std::array<std::atomic<card::Card*>, kMaxDevices> cards{};  // what owners hold, readable unlocked
   std::atomic<bool> started{false};
   std::atomic<bool> bad_fork{false};
+  std::atomic<bool> ending{false};
 };
 
 /// Leaked: tensors may be freed after static destructors have run.
@@ -57,16 +58,18 @@ card::Platform* load_platform() {
   return platform;
 }
 
-void check_not_forked() {
+thread_local c10::DeviceIndex tls_device = -1;  // -1: not chosen yet
+
+}  // namespace
+
+void check_usable() {
+  TORCH_CHECK(!state().ending.load(std::memory_order_relaxed),
+              "The process is ending: the spyre device takes no more work.");
   TORCH_CHECK(!state().bad_fork.load(std::memory_order_relaxed),
               "Cannot use the spyre device in a forked subprocess: the parent had already started "
               "it, and a card has one owner. Create the process with the 'spawn' start method "
               "(torch.multiprocessing.set_start_method('spawn')), or fork before the first use.");
 }
-
-thread_local c10::DeviceIndex tls_device = -1;  // -1: not chosen yet
-
-}  // namespace
 
 card::Platform& platform() {
   static card::Platform* const instance = load_platform();
@@ -81,7 +84,7 @@ void start() { card(current_device()); }
 
 card::Card& card(c10::DeviceIndex device) {
   State& shared = state();
-  check_not_forked();
+  check_usable();
   if (device >= 0 && device < kMaxDevices)
     if (card::Card* open = shared.cards[device].load(std::memory_order_acquire)) return *open;
 
@@ -102,16 +105,16 @@ card::Card& card(c10::DeviceIndex device) {
 }
 
 std::vector<card::Card*> open_cards() {
-  check_not_forked();
+  check_usable();
   std::vector<card::Card*> cards;
   for (const std::atomic<card::Card*>& open : state().cards)
     if (card::Card* card = open.load(std::memory_order_acquire)) cards.push_back(card);
   return cards;
 }
 
-void shutdown() noexcept {
-  if (!started()) return;
-  for (card::Card* card : open_cards()) {
+namespace {
+void wait_for(const std::vector<card::Card*>& cards) noexcept {
+  for (card::Card* card : cards) {
     try {
       card->synchronize();
     } catch (const std::exception& error) {
@@ -119,6 +122,18 @@ void shutdown() noexcept {
                        error.what());
     }
   }
+}
+}  // namespace
+
+void drain() noexcept {
+  if (started()) wait_for(open_cards());
+}
+
+void shutdown() noexcept {
+  if (!started()) return;
+  const std::vector<card::Card*> cards = open_cards();
+  state().ending = true;  // threads that go on queueing work must not keep the process alive
+  wait_for(cards);
 }
 
 c10::DeviceIndex current_device() {

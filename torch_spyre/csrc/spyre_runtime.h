@@ -19,6 +19,8 @@ card::Platform& platform();
 void start();
 bool started() noexcept;
 bool in_bad_fork() noexcept;
+/// Throws in a forked child of a process that has started the runtime, and when the process ends.
+void check_usable();
 /// The child of an Inductor worker or a fork must not open the device behind the user's back.
 void mark_bad_fork() noexcept;
 
@@ -26,7 +28,9 @@ void mark_bad_fork() noexcept;
 card::Card& card(c10::DeviceIndex device);
 std::vector<card::Card*> open_cards();
 
-/// Wait for all work and stop using the cards; called once, when Python exits.
+/// Wait for all work of all cards.
+void drain() noexcept;
+/// The same, and take no more work; called once, when Python exits.
 void shutdown() noexcept;
 
 /// Thread-local current device. Initially LOCAL_RANK, else 0.

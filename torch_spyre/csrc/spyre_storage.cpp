@@ -85,7 +85,7 @@ void copy_bytes_to_card(const at::Tensor& source, const at::Tensor& target) {
 
 void copy_bytes_on_card(const at::Tensor& source, const at::Tensor& target) {
   StorageContext& to = storage_context(target);
-  if (to.raw && covers_storage(source) && covers_storage(target) && is_byte_view(source)) {
+  if (to.raw && covers_storage(source) && covers_storage(target) && !has_own_layout(source)) {
     // A whole storage into a fresh one, as deepcopy does: keep dtype and layout.
     const StorageContext& from = storage_context(source);
     c10::DataPtr data =

@@ -61,7 +61,8 @@ c10::Stream exchange(c10::Stream stream) {
               " is not a spyre stream.");
   TORCH_CHECK_INDEX(stream.id() >= 0 && stream.id() < kStreams, "spyre stream id ", stream.id(),
                     " out of range [0, ", kStreams, ").");
-  const c10::DeviceIndex device = resolved(stream.device_index());
+  const c10::DeviceIndex device = stream.device_index();
+  runtime::check_device_index(device);
   const c10::Stream previous = make(device, tls_current[device]);
   tls_current[device] = static_cast<std::uint8_t>(stream.id());
   return previous;

@@ -63,9 +63,14 @@ StorageContext& storage_context(const at::TensorBase& tensor) {
   return storage_context(*tensor.storage().unsafeGetStorageImpl());
 }
 
-const SpyreTensorLayout& layout_of(const at::TensorBase& tensor) {
+bool has_own_layout(const at::TensorBase& tensor) {
   const auto* impl = dynamic_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl());
-  if (impl && impl->own_layout) return *impl->own_layout;
+  return impl && impl->own_layout;
+}
+
+const SpyreTensorLayout& layout_of(const at::TensorBase& tensor) {
+  if (has_own_layout(tensor))
+    return *static_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl())->own_layout;
   return storage_context(tensor).layout;
 }
 
@@ -76,8 +81,7 @@ void set_own_layout(const at::Tensor& tensor, SpyreTensorLayout layout) {
 }
 
 bool is_byte_view(const at::TensorBase& tensor) {
-  const auto* impl = dynamic_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl());
-  if (impl && impl->own_layout) return false;
+  if (has_own_layout(tensor)) return false;
   const StorageContext& context = storage_context(tensor);
   return context.raw ||
          (tensor.scalar_type() == c10::ScalarType::Byte && context.dtype != c10::ScalarType::Byte);

@@ -44,6 +44,7 @@ at::Tensor make_view(const at::Tensor& base, c10::IntArrayRef size, c10::IntArra
 
 StorageContext& storage_context(const at::TensorBase& tensor);
 const SpyreTensorLayout& layout_of(const at::TensorBase& tensor);
+bool has_own_layout(const at::TensorBase& tensor);
 void set_own_layout(const at::Tensor& tensor, SpyreTensorLayout layout);
 
 /// Whether the tensor shows the storage's bytes rather than its elements (see spyre_storage.h).

@@ -70,6 +70,8 @@ SpyreTensorLayout::SpyreTensorLayout(c10::IntArrayRef host_size, c10::IntArrayRe
                     " entries, host_strides has ", host_strides.size(), ".");
   for (const std::int64_t size : host_size)
     TORCH_CHECK_VALUE(size >= 0, "host_size=", host_size, " has a negative entry.");
+  for (const std::int64_t stride : host_strides)
+    TORCH_CHECK_VALUE(stride >= 0, "host_strides=", host_strides, " has a negative entry.");
   check_dim_order(host_size.size(), dim_order);
 
   const std::int64_t eps = elems_per_stick();
@@ -131,13 +133,14 @@ SpyreTensorLayout SpyreTensorLayout::flat(std::int64_t numel, DataFormat format)
 }
 
 std::int64_t SpyreTensorLayout::device_numel() const {
+  TORCH_CHECK_VALUE(!device_size.empty(), "this SpyreTensorLayout was never initialised.");
   // Sizes come from users: a product that wraps around would pass for a small layout.
   std::int64_t numel = elems_per_stick();
   bool overflow = false;
-  for (std::size_t i = 0; i + 1 < device_size.size(); ++i) {
-    if (device_size[i] == 0) return 0;
+  for (const std::int64_t size : device_size)
+    if (size == 0) return 0;
+  for (std::size_t i = 0; i + 1 < device_size.size(); ++i)
     overflow |= __builtin_mul_overflow(numel, device_size[i], &numel);
-  }
   TORCH_CHECK_VALUE(!overflow, "device_size=", c10::IntArrayRef(device_size),
                     " is larger than any memory.");
   return numel;
@@ -179,16 +182,24 @@ SpyreTensorLayout default_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
   return SpyreTensorLayout::flat(storage_span(size, stride), device_format(dtype));
 }
 
+void check_format(const SpyreTensorLayout& layout, c10::ScalarType dtype) {
+  const bool bytes = c10::elementSize(dtype) == 1 && layout.element_bytes() == 1;
+  TORCH_CHECK_VALUE(layout.device_dtype == device_format(dtype) || bytes, "a ", dtype_name(dtype),
+                    " tensor has the device format ", format_info(device_format(dtype)).name,
+                    ", the layout has ", format_info(layout.device_dtype).name, ".");
+}
+
 void check_sizes(c10::IntArrayRef size) {
   for (const std::int64_t extent : size)
     TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ",
                 size);
-  // Before strides are made of them.
-  std::int64_t numel = 1;
+  // Before strides and layouts are made of them. At worst every element has a stick to itself.
+  std::int64_t bytes = kStickBytes * kStickBytes;
   bool overflow = false;
   for (const std::int64_t extent : size)
-    overflow |= __builtin_mul_overflow(numel, std::max<std::int64_t>(extent, 1), &numel);
-  TORCH_CHECK(!overflow, "Storage size calculation overflowed with sizes=", size);
+    overflow |= __builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, !overflow,
+                   "Storage size calculation overflowed with sizes=", size);
 }
 
 std::int64_t storage_span(c10::IntArrayRef size, c10::IntArrayRef stride, std::int64_t offset) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct SpyreTensorLayout {
   ElementArrangement element_arrangement = ElementArrangement::STANDARD;
 
   SpyreTensorLayout() = default;
+  /// Python can make an object without calling a constructor; pybind11 then allocates memory only.
+  /// All zeros is what the default constructor makes of it.
+  static void* operator new(std::size_t bytes) {
+    return std::memset(::operator new(bytes), 0, bytes);
+  }
+  static void* operator new(std::size_t, void* place) { return place; }
+  static void operator delete(void* memory) { ::operator delete(memory); }
   /// The default layout of a contiguous host tensor.
   SpyreTensorLayout(c10::IntArrayRef host_size, c10::ScalarType dtype);
   /// The default algorithm with the host dims taken in `dim_order`: its last entry becomes the
@@ -59,6 +67,9 @@ struct SpyreTensorLayout {
 /// The layout a new tensor of these sizes and strides gets.
 SpyreTensorLayout default_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
                                  c10::ScalarType dtype);
+
+/// Refuses a layout whose format is not that of the dtype. Raw bytes may have any one-byte pair.
+void check_format(const SpyreTensorLayout& layout, c10::ScalarType dtype);
 
 /// Refuses negative sizes and sizes whose product no integer holds.
 void check_sizes(c10::IntArrayRef size);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <tuple>
 
 namespace spyre {
 
@@ -22,19 +24,41 @@ Nest Nest::swapped() const {
   return nest;
 }
 
+namespace {
+
+/// The dimension that counts sticks, if it is padding: where rows are shorter than the sticks they
+/// are padded to, the count's stride lies inside the row and an offset must reach the row first.
+std::optional<std::size_t> padded_stick_count(const SpyreTensorLayout& layout) {
+  const auto &sizes = layout.device_size, &strides = layout.stride_map;
+  const std::size_t rank = sizes.size();
+  if (rank < 3 || strides[rank - 1] <= 0) return std::nullopt;
+  const std::size_t count = rank - 3;  // where the default layouts count sticks
+  const std::int64_t stride = strides[rank - 1] * sizes[rank - 1];
+  if (sizes[count] == 1 || strides[count] != stride) return std::nullopt;
+  for (std::size_t i = 0; i + 1 < rank; ++i) {
+    const bool inside = i != count && strides[i] > strides[rank - 1] && strides[i] <= stride;
+    if (inside && strides[i] * (sizes[i] - 1) >= stride) return count;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Tiling::Tiling(const SpyreTensorLayout& layout) : empty_(layout.bytes() == 0) {
-  const std::size_t rank = layout.device_size.size();
+  const auto &sizes = layout.device_size, &strides = layout.stride_map;
+  const std::size_t rank = sizes.size();
+  const std::optional<std::size_t> padding = padded_stick_count(layout);
   std::int64_t device_stride = 1;
   for (std::size_t i = rank; i-- > 0;) {
-    const std::int64_t size = layout.device_size[i], stride = layout.stride_map[i];
-    const bool counts_sticks = i + 3 == rank;
-    if (size > 1 && stride > 0) digits_.push_back({stride, size, device_stride, counts_sticks});
-    if (size > 1 && stride == 0) replicas_.push_back({size, device_stride, 0});
-    device_stride *= i + 1 == rank ? layout.elems_per_stick() : size;
+    if (sizes[i] > 1 && strides[i] > 0) {
+      const std::int64_t place = i == padding ? strides[rank - 1] : strides[i];
+      digits_.push_back({strides[i], sizes[i], device_stride, place});
+    }
+    if (sizes[i] > 1 && strides[i] == 0) replicas_.push_back({sizes[i], device_stride, 0});
+    device_stride *= i + 1 == rank ? layout.elems_per_stick() : sizes[i];
   }
-  // A stick count whose stride equals that of another dimension only adds padding: it comes last.
   std::stable_sort(digits_.begin(), digits_.end(), [](const Digit& a, const Digit& b) {
-    return a.stride != b.stride ? a.stride > b.stride : a.counts_sticks < b.counts_sticks;
+    return std::tie(a.place, a.stride) > std::tie(b.place, b.stride);
   });
 }
 
@@ -70,7 +94,7 @@ Tiling::State Tiling::restricted(const State& state, std::size_t dim, std::int64
 
 bool Tiling::split(State state, std::size_t digit, std::vector<Nest>& out) const {
   for (; digit < digits_.size(); ++digit) {
-    const auto& [stride, size, device_stride, counts_sticks] = digits_[digit];
+    const auto& [stride, size, device_stride, place] = digits_[digit];
 
     // What each loop leaves over after this digit, and the loop with the largest rest.
     std::int64_t highest = state.offset % stride;
@@ -153,10 +177,13 @@ std::vector<card::StrideInfo> descriptor_loops(const std::vector<Nest>& nests,
     card::StrideInfo& info = loops.emplace_back();
     info.offset_dst = tiled_is_destination ? nest.offset : nest.other_offset;
     info.offset_src = tiled_is_destination ? nest.other_offset : nest.offset;
-    for (auto dim = nest.dims.rbegin(); dim != nest.dims.rend(); ++dim) {
-      info.size.push_back(dim->size);
-      info.stride_dst.push_back(tiled_is_destination ? dim->stride : dim->other);
-      info.stride_src.push_back(tiled_is_destination ? dim->other : dim->stride);
+    c10::SmallVector<LoopDim, 6> dims(nest.dims.rbegin(), nest.dims.rend());
+    std::stable_sort(dims.begin(), dims.end(),
+                     [](const LoopDim& a, const LoopDim& b) { return a.stride < b.stride; });
+    for (const LoopDim& dim : dims) {
+      info.size.push_back(dim.size);
+      info.stride_dst.push_back(tiled_is_destination ? dim.stride : dim.other);
+      info.stride_src.push_back(tiled_is_destination ? dim.other : dim.stride);
     }
   }
   return loops;

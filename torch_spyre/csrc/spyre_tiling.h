@@ -53,7 +53,7 @@ class Tiling {
  private:
   struct Digit {
     std::int64_t stride, size, device_stride;
-    bool counts_sticks;
+    std::int64_t place;  ///< in the falling order of digits
   };
   struct Dim {
     std::int64_t size, device, stride, other;  // `stride` is what the digits so far left over
@@ -72,7 +72,8 @@ class Tiling {
   c10::SmallVector<LoopDim, 2> replicas_;
 };
 
-/// Descriptor loops from nests whose tiled side is the destination (`stride` = dst) or the source.
+/// Descriptor loops, in the order of device memory, from nests whose tiled side is the destination
+/// (`stride` = dst) or the source.
 std::vector<card::StrideInfo> descriptor_loops(const std::vector<Nest>& nests,
                                                bool tiled_is_destination);
 

@@ -111,8 +111,10 @@ at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType dtype) {
 
 at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offset,
                         c10::IntArrayRef size, c10::IntArrayRef stride) {
-  TORCH_CHECK(source.device().type() == c10::DeviceType::PrivateUse1, "set_: a tensor on ",
-              self.device(), " cannot use a storage on ", source.device(), ".");
+  TORCH_CHECK(source.device() == self.device(),
+              "Attempted to set the storage of a tensor on device ", self.device(),
+              " to a storage on different device ", source.device(),
+              ". Copy it with .to(device) instead.");
   c10::DimVector packed;
   if (stride.empty() && !size.empty()) {
     packed = c10::contiguous_strides(size);
@@ -215,6 +217,7 @@ namespace {
 void check_layout_fits(const at::Tensor& tensor, c10::IntArrayRef size, c10::IntArrayRef stride,
                        std::int64_t offset, const SpyreTensorLayout& layout) {
   check_geometry(size, stride, offset);
+  check_format(layout, tensor.scalar_type());
   const StorageContext& context = storage_context(tensor);
   const std::int64_t held =
       context.allocation ? static_cast<std::int64_t>(context.allocation->bytes) : 0;

@@ -1,0 +1,1 @@
+"""What ``python -m torch_spyre`` is made of. Nothing else imports it."""

@@ -1,0 +1,73 @@
+"""Tables for people: with rich if it is installed, in plain text otherwise, or as Markdown."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Table:
+    """Rows of text under headings. Columns of numbers are right-aligned."""
+
+    headings: Sequence[str]
+    title: str = ""
+    numbers: frozenset[int] = frozenset()
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        self.rows.append(cells)
+
+    def markdown(self) -> str:
+        rule = ["---:" if i in self.numbers else "---" for i in range(len(self.headings))]
+        lines = [self.headings, rule, *([c.replace("|", "\\|") for c in row] for row in self.rows)]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+    def plain(self) -> str:
+        """Columns as wide as their longest cell."""
+        lines = [self.headings, *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.headings))]
+
+        def text(line: Sequence[str]) -> str:
+            cells = (
+                cell.rjust(width) if i in self.numbers else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            )
+            return "  ".join(cells).rstrip()
+
+        title = [self.title] if self.title else []
+        rule = "  ".join("-" * width for width in widths)
+        head = [text(self.headings), rule] if any(self.headings) else [rule]
+        return "\n".join([*title, *head, *map(text, self.rows)])
+
+    def show(self) -> None:
+        """Print to the terminal."""
+        if not _rich_is_there():
+            print(self.plain())
+            return
+        table = importlib.import_module("rich.table").Table(
+            title=self.title, title_justify="left", show_header=any(self.headings)
+        )
+        for i, heading in enumerate(self.headings):
+            side = "right" if i in self.numbers else "left"
+            table.add_column(heading, justify=side, no_wrap=i == 0)
+        for row in self.rows:
+            table.add_row(*map(importlib.import_module("rich.markup").escape, row))
+        importlib.import_module("rich.console").Console().print(table)
+
+
+def _rich_is_there() -> bool:
+    if "rich" in sys.modules:
+        return sys.modules["rich"] is not None
+    return importlib.util.find_spec("rich") is not None
+
+
+def size(nbytes: int) -> str:
+    """1536 -> '1.5 KiB'."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} GiB"
