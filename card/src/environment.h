@@ -6,6 +6,7 @@
 //   SPYRE_CARD_THREADS     host threads, 1..1024, default one a core
 //   SPYRE_CARD_SIMD        vector instructions (convert.h)
 //   SPYRE_DL16_SPECIALS    special values of DLFloat16 (formats.h)
+//   SPYRE_ACCUMULATION     how sums of DLFloat16 accumulate (accumulation.h)
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,11 @@ struct Decoder {
 constexpr Decoder kDecoders[] = {
     {Opcode::move, "move", decode_move},
     {Opcode::fill, "fill", decode_fill},
+    {Opcode::pointwise, "pointwise", decode_pointwise},
+    {Opcode::reduce, "reduce", decode_reduce},
+    {Opcode::rows, "rows", decode_rows},
+    {Opcode::scan, "scan", decode_scan},
+    {Opcode::matmul, "matmul", decode_matmul},
 };
 
 }  // namespace

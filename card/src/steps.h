@@ -11,5 +11,10 @@ namespace spyre::card {
 
 std::unique_ptr<const Step> decode_move(PayloadReader& reader);
 std::unique_ptr<const Step> decode_fill(PayloadReader& reader);
+std::unique_ptr<const Step> decode_reduce(PayloadReader& reader);
+std::unique_ptr<const Step> decode_rows(PayloadReader& reader);
+std::unique_ptr<const Step> decode_scan(PayloadReader& reader);
+std::unique_ptr<const Step> decode_pointwise(PayloadReader& reader);
+std::unique_ptr<const Step> decode_matmul(PayloadReader& reader);
 
 }  // namespace spyre::card

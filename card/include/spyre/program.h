@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "spyre/card.h"
+#include "spyre/line_ops.h"
+#include "spyre/matmul.h"
+#include "spyre/pointwise.h"
 
 namespace spyre::card {
 
@@ -20,7 +23,15 @@ inline constexpr std::uint32_t kProgramVersion = 1;
 /// Operand indices are below this.
 inline constexpr std::int64_t kMaxProgramOperands = 1024;
 
-enum class Opcode : std::uint32_t { move = 1, fill = 2 };
+enum class Opcode : std::uint32_t {
+  move = 1,
+  fill = 2,
+  pointwise = 3,
+  reduce = 4,
+  rows = 5,
+  scan = 6,
+  matmul = 7
+};
 
 struct ProgramHeader {
   char magic[8];
@@ -78,6 +89,102 @@ class ProgramBuilder {
     end_step();
   }
 
+  /// A matrix product.
+  void matmul(const Matmul& matmul) {
+    const Matmul::Left& a = matmul.a;
+    const Matmul::Right& b = matmul.b;
+    const Matmul::Result& c = matmul.c;
+    const Matmul::Bias& bias = matmul.bias;
+    const auto word = [](auto value) { return static_cast<std::int64_t>(value); };
+    begin_step(Opcode::matmul);
+    add({word(matmul.op), a.operand, word(a.format), b.operand, word(b.format), c.operand,
+         word(c.format), word(c.narrow), bias.operand, word(bias.format)});
+    add({std::bit_cast<std::int64_t>(matmul.alpha), std::bit_cast<std::int64_t>(matmul.beta)});
+    add({matmul.m, matmul.n, matmul.k});
+    add({a.offset, a.m_stride, a.k_stick_stride, a.k_lane_stride});
+    add({word(b.sticks), b.offset, b.stride, b.stick_stride});
+    add({c.offset, c.m_stride, c.n_stick_stride});
+    add({bias.offset, bias.m_stride, bias.n_stick_stride, bias.n_lane_stride});
+    add({count(matmul.batch)});
+    for (const Matmul::Batch& dim : matmul.batch) add({dim.size, dim.a, dim.b, dim.c, dim.bias});
+    end_step();
+  }
+
+  /// A pointwise op.
+  void pointwise(const Pointwise& pointwise) {
+    const auto word = [](auto value) { return static_cast<std::int64_t>(value); };
+    begin_step(Opcode::pointwise);
+    add({word(pointwise.op), count(pointwise.inputs)});
+    for (const Pointwise::Input& input : pointwise.inputs)
+      add({input.operand, input.operand == Pointwise::Input::kScalar
+                              ? std::bit_cast<std::int64_t>(input.value)
+                              : word(input.format)});
+    const Pointwise::Output& output = pointwise.output;
+    add({output.operand, word(output.format), word(output.narrow), word(pointwise.compute)});
+    add({count(pointwise.constants)});
+    for (const double constant : pointwise.constants) add({std::bit_cast<std::int64_t>(constant)});
+    add({count(pointwise.nests)});
+    for (const Pointwise::Nest& nest : pointwise.nests) {
+      add({count(nest.dims)});
+      for (const std::int64_t offset : nest.offset) add({offset});
+      for (const Pointwise::Dim& dim : nest.dims) {
+        add({dim.size});
+        for (const std::int64_t stride : dim.stride) add({stride});
+      }
+    }
+    end_step();
+  }
+
+  /// Lines to one value each, or two.
+  void reduce(const Reduce& reduce) {
+    begin_step(Opcode::reduce);
+    add({word(reduce.op), reduce.input.operand, word(reduce.input.format), reduce.output.operand,
+         word(reduce.output.format), word(reduce.narrow), reduce.second.operand,
+         word(reduce.second.format), word(reduce.compute)});
+    add_constants(reduce.constants);
+    add({reduce.accumulators, reduce.extent});
+    add_lines(reduce.input.loops);
+    const bool two = reduce.second.operand >= 0;
+    add({count(reduce.results)});
+    for (const Reduce::Loops& loop : reduce.results) {
+      add({count(loop.size), loop.accumulator_offset, loop.output_offset});
+      if (two) add({loop.second_offset});
+      for (std::size_t d = 0; d < loop.size.size(); ++d) {
+        add({loop.size[d], loop.accumulator.at(d), loop.output.at(d)});
+        if (two) add({loop.second.at(d)});
+      }
+    }
+    end_step();
+  }
+
+  /// Softmax, norms and their gradients.
+  void rows(const Rows& rows) {
+    begin_step(Opcode::rows);
+    add({word(rows.op)});
+    for (const auto* tensors : {&rows.inputs, &rows.outputs}) {
+      add({count(*tensors)});
+      for (const LineTensor& tensor : *tensors) add({tensor.operand, word(tensor.format)});
+    }
+    add_constants(rows.constants);
+    add({rows.rows, rows.row_length});
+    for (const auto* tensors : {&rows.inputs, &rows.outputs})
+      for (const LineTensor& tensor : *tensors)
+        if (tensor.operand >= 0) add_lines(tensor.loops);
+    end_step();
+  }
+
+  /// Running sums, products and extremes.
+  void scan(const Scan& scan) {
+    begin_step(Opcode::scan);
+    add({word(scan.op), scan.input.operand, word(scan.input.format), scan.output.operand,
+         word(scan.output.format), word(scan.narrow), scan.indices.operand,
+         word(scan.indices.format), word(scan.compute), scan.lines, scan.line_length});
+    add_lines(scan.input.loops);
+    add_lines(scan.output.loops);
+    if (scan.indices.operand >= 0) add_lines(scan.indices.loops);
+    end_step();
+  }
+
   /// The program. The builder is as new afterwards.
   std::vector<std::byte> finish() {
     std::vector<std::byte> program(sizeof(ProgramHeader) + body_.size() * sizeof(std::int64_t));
@@ -99,6 +206,25 @@ class ProgramBuilder {
 
   void add(std::initializer_list<std::int64_t> words) {
     body_.insert(body_.end(), words.begin(), words.end());
+  }
+
+  template <class Value>
+  static std::int64_t word(Value value) {
+    return static_cast<std::int64_t>(value);
+  }
+
+  void add_constants(const std::vector<double>& constants) {
+    add({count(constants)});
+    for (const double constant : constants) add({std::bit_cast<std::int64_t>(constant)});
+  }
+
+  void add_lines(const std::vector<LineLoops>& loops) {
+    add({count(loops)});
+    for (const LineLoops& loop : loops) {
+      add({count(loop.size), loop.tensor_offset, loop.line_offset, loop.position_offset});
+      for (std::size_t d = 0; d < loop.size.size(); ++d)
+        add({loop.size[d], loop.tensor.at(d), loop.line.at(d), loop.position.at(d)});
+    }
   }
 
   void begin_step(Opcode opcode) {

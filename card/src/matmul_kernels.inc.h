@@ -1,0 +1,493 @@
+// The inner loops of matrix products. Included once by each matmul_<level>.cpp, which is compiled
+// for its vector width, under the rules of convert_kernels.inc.h: nothing has external linkage but
+// matmul_kernels(), and no inline function of another header is called (the compiler's own
+// intrinsics have none).
+//
+// Every sum of a column of `multiply` and `stream` is one chain in the order of k. With AVX2 and
+// AVX-512 the links are fused multiply-adds, with the baseline they round twice: levels differ in
+// the last bits of float, and nothing else makes a difference.
+
+#include <stddef.h>
+#include <stdint.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "matmul_kernels.h"
+
+#ifndef SPYRE_SIMD_NAMESPACE
+#error "define SPYRE_SIMD_NAMESPACE: this file is a part of matmul_<level>.cpp"
+#endif
+
+namespace spyre::card::SPYRE_SIMD_NAMESPACE {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kTileRows = 14, kStreamVectors = 4;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8, kTileRows = 6, kStreamVectors = 2;
+#else
+constexpr int kLanes = 4, kTileRows = 6, kStreamVectors = 2;
+#endif
+constexpr int kPanelVectors = 2, kPanelColumns = kPanelVectors * kLanes;
+constexpr int64_t kStickLanes = 64;  // of DLFloat16
+// How far ahead memory is asked for a stream of sticks: 8 KiB measured best.
+constexpr int64_t kPrefetchSticks = 64;
+static_assert(kMaxPanelColumns % kPanelColumns == 0);
+
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Signed __attribute__((vector_size(4 * kLanes)));
+typedef int16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef uint16_t Codes __attribute__((vector_size(4 * kLanes)));  // twice as many lanes
+
+template <class Vector>
+inline Vector load(const void* from) {
+  Vector vector;
+  __builtin_memcpy(&vector, from, sizeof vector);
+  return vector;
+}
+
+template <class Vector>
+inline void store(void* to, Vector vector) {
+  __builtin_memcpy(to, &vector, sizeof vector);
+}
+
+template <class Vector>
+inline Vector broadcast(const float* from) {
+  __typeof__(Vector{}[0] + 0) number;
+  __builtin_memcpy(&number, from, sizeof number);
+  return number - Vector{};  // x - 0 is x, -0 included
+}
+
+inline Floats multiply_add(Floats a, Floats b, Floats sum) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, sum);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, sum);
+#else
+  return a * b + sum;
+#endif
+}
+/// Sign-extended; the compiler's own conversion takes three instructions for one.
+inline Signed load_halves(const void* from) {
+  const Halves halves = load<Halves>(from);
+#if defined(__AVX512F__)
+  // The plain form of the intrinsic makes GCC 12 warn of its own header.
+  return reinterpret_cast<Signed>(
+      _mm512_maskz_cvtepi16_epi32(0xFFFF, reinterpret_cast<__m256i>(halves)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Signed>(_mm256_cvtepi16_epi32(reinterpret_cast<__m128i>(halves)));
+#else
+  return __builtin_convertvector(halves, Signed);
+#endif
+}
+
+inline Words multiply_add(Words a, Words b, Words sum) { return a * b + sum; }
+
+// ------------------------------------------------------------------------------------- unpacking
+
+/// Zero in the lanes where none of the bits is set.
+inline Signed keep_where_set(Signed value, Signed codes, int32_t bits) {
+#if defined(__AVX512F__)
+  const __mmask16 set = _mm512_test_epi32_mask(reinterpret_cast<__m512i>(codes),
+                                               reinterpret_cast<__m512i>(Signed{} + bits));
+  return reinterpret_cast<Signed>(_mm512_maskz_mov_epi32(set, reinterpret_cast<__m512i>(value)));
+#else
+  return ((codes & bits) != 0) & value;
+#endif
+}
+
+/// The cheap part of DLFloat16 to float: right for all but the special codes, for which see
+/// Specials.
+inline Floats usual_from_dl16(const void* from) {
+  // Sign extension and a shift put sign, exponent and fraction in place; two copies of the sign in
+  // the exponent go, and the bias is corrected.
+  const Signed codes = load_halves(from);
+  const Signed value = ((codes << 14) & static_cast<int32_t>(0x9FFFC000)) + ((127 - 31) << 23);
+  return reinterpret_cast<Floats>(keep_where_set(value, codes, 0x7FFF));
+}
+
+template <bool merged>
+inline Floats exact_from_dl16(const void* from) {
+  const Signed codes = load_halves(from);
+  const Signed magnitude = codes & 0x7FFF, sign = codes & static_cast<int32_t>(0x80000000);
+  Signed value = (magnitude << 14) + ((127 - 31) << 23);
+  value = magnitude == 0 ? Signed{} : value;
+  if (!merged) value = magnitude == 0x7FFE ? Signed{} + 0x7F800000 : value;
+  return reinterpret_cast<Floats>(magnitude == 0x7FFF ? Signed{} + 0x7FC00000 : value | sign);
+}
+
+template <bool merged, bool exact>
+inline Floats from_dl16(const void* from) {
+  return exact ? exact_from_dl16<merged>(from) : usual_from_dl16(from);
+}
+
+// Special codes are rare. So a few sticks are looked at, which then are in the first-level cache,
+// and unpacked the cheap or the exact way.
+constexpr int64_t kGroup = 4;
+
+/// Whether there is a special code in any of `count` runs of vectors, stride elements apart. Asks
+/// for what follows them in memory.
+template <bool merged, int vectors>
+inline bool any_special(const uint16_t* from, int64_t stride, int64_t count) {
+  Codes largest{};
+#pragma GCC unroll 1
+  for (int64_t i = 0; i < count; ++i, from += stride) {
+    __builtin_prefetch(from + kPrefetchSticks * stride);
+    __builtin_prefetch(from + kPrefetchSticks * stride + kStickLanes / 2);
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; v += 2) {
+      const Codes codes = load<Codes>(from + v * kLanes) << 1;
+      largest = codes > largest ? codes : largest;
+    }
+  }
+  constexpr uint16_t limit = merged ? 0xFFFE : 0xFFFC;
+#if defined(__AVX512F__)
+  return _mm512_cmpge_epu16_mask(reinterpret_cast<__m512i>(largest),
+                                 reinterpret_cast<__m512i>(Codes{} + limit)) != 0;
+#else
+  const auto special = reinterpret_cast<Words>(largest >= limit);
+  uint32_t any = 0;
+  for (int lane = 0; lane < kLanes; ++lane) any |= special[lane];
+  return any != 0;
+#endif
+}
+
+/// Runs of whole vectors, `stride` elements apart, to numbers `to_stride` apart.
+template <bool merged, bool exact, int vectors>
+inline void unpack_group(const uint16_t* from, int64_t stride, int64_t count, float* to,
+                         int64_t to_stride) {
+#pragma GCC unroll 1
+  for (int64_t i = 0; i < count; ++i, from += stride, to += to_stride)
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v)
+      store(to + v * kLanes, from_dl16<merged, exact>(from + v * kLanes));
+}
+
+template <bool merged, int vectors>
+inline void unpack_runs(const uint16_t* from, int64_t stride, int64_t count, float* to,
+                        int64_t to_stride) {
+  for (int64_t i = 0; i < count; i += kGroup) {
+    const int64_t group = count - i < kGroup ? count - i : kGroup;
+    const uint16_t* const runs = from + i * stride;
+    if (any_special<merged, vectors>(runs, stride, group)) [[unlikely]] {
+      unpack_group<merged, true, vectors>(runs, stride, group, to + i * to_stride, to_stride);
+    } else {
+      unpack_group<merged, false, vectors>(runs, stride, group, to + i * to_stride, to_stride);
+    }
+  }
+}
+
+template <bool merged>
+void unpack_dl16(const void* src, float* dst, int64_t n) {
+  const uint16_t* const from = static_cast<const uint16_t*>(src);
+  const int64_t whole = n / kStickLanes * kStickLanes;
+  unpack_runs<merged, kStickLanes / kLanes>(from, kStickLanes, whole / kStickLanes, dst,
+                                            kStickLanes);
+  for (int64_t i = whole; i < n; i += kLanes) {
+    const size_t count = static_cast<size_t>(n - i < kLanes ? n - i : kLanes);
+    uint16_t rest[kLanes] = {};
+    float numbers[kLanes];
+    __builtin_memcpy(rest, from + i, 2 * count);
+    store(numbers, exact_from_dl16<merged>(rest));
+    __builtin_memcpy(dst + i, numbers, 4 * count);
+  }
+}
+
+void unpack(const Unpacking& from, const void* src, float* dst, int64_t n) {
+  switch (from.kind) {
+    case Unpacking::dl16:
+      return unpack_dl16<false>(src, dst, n);
+    case Unpacking::dl16_merged:
+      return unpack_dl16<true>(src, dst, n);
+    case Unpacking::words:
+      __builtin_memcpy(dst, src, static_cast<size_t>(4 * n));
+      return;
+    case Unpacking::bytes: {
+      const uint8_t* const bytes = static_cast<const uint8_t*>(src);
+      for (int64_t i = 0; i < n; ++i) __builtin_memcpy(dst + i, from.table + bytes[i], 4);
+      return;
+    }
+    case Unpacking::by_function:
+      from.function(src, dst, static_cast<size_t>(n));
+      return;
+  }
+}
+
+void pack(const Unpacking& from, const char* src, int64_t stride, int64_t depth, int64_t columns,
+          float* panel) {
+  const uint16_t* const codes = reinterpret_cast<const uint16_t*>(src);
+  if (columns == kPanelColumns && from.kind == Unpacking::dl16)
+    return unpack_runs<false, kPanelVectors>(codes, stride / 2, depth, panel, kPanelColumns);
+  if (columns == kPanelColumns && from.kind == Unpacking::dl16_merged)
+    return unpack_runs<true, kPanelVectors>(codes, stride / 2, depth, panel, kPanelColumns);
+  const size_t missing = static_cast<size_t>(4 * (kPanelColumns - columns));
+  for (int64_t k = 0; k < depth; ++k, src += stride, panel += kPanelColumns) {
+    unpack(from, src, panel, columns);
+    if (missing) __builtin_memset(panel + columns, 0, missing);
+  }
+}
+
+/// Lanes of two vectors for one step of a transposition: blocks of `block` lanes change sides.
+template <int block, bool upper>
+inline Floats exchange(Floats a, Floats b) {
+  Signed lanes{};
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const bool from_b = lane & block;
+    const int shift = upper == from_b ? 0 : (upper ? block : -block);
+    lanes[lane] = lane + shift + (from_b ? kLanes : 0);
+  }
+  return __builtin_shuffle(a, b, lanes);
+}
+
+template <int block>
+inline void exchange_blocks(Floats (&rows)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & block) continue;
+    const Floats a = rows[i], b = rows[i + block];
+    rows[i] = exchange<block, false>(a, b);
+    rows[i + block] = exchange<block, true>(a, b);
+  }
+}
+
+void transpose(const float* source, int64_t depth, float* panel) {
+  for (int v = 0; v < kPanelVectors; ++v) {
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      Floats rows[kLanes];
+      for (int i = 0; i < kLanes; ++i)
+        rows[i] = load<Floats>(source + (v * kLanes + i) * kBlockStride + k);
+      exchange_blocks<1>(rows);
+      exchange_blocks<2>(rows);
+      if constexpr (kLanes > 4) exchange_blocks<4>(rows);
+      if constexpr (kLanes > 8) exchange_blocks<8>(rows);
+      const int count = depth - k < kLanes ? static_cast<int>(depth - k) : kLanes;
+      for (int i = 0; i < count; ++i) store(panel + (k + i) * kPanelColumns + v * kLanes, rows[i]);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------- multiplying
+
+template <class Vector, int rows>
+void tile(int64_t depth, const float* a, const float* panel, float* sums, int64_t sums_stride,
+          bool first) {
+  Vector total[rows][kPanelVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v)
+      total[r][v] = first ? Vector{} : load<Vector>(sums + r * sums_stride + v * kLanes);
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector b[kPanelVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v)
+      b[v] = load<Vector>(panel + k * kPanelColumns + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const Vector left = broadcast<Vector>(a + r * kBlockStride + k);
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVectors; ++v) total[r][v] = multiply_add(left, b[v], total[r][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kPanelVectors; ++v) store(sums + r * sums_stride + v * kLanes, total[r][v]);
+}
+
+template <class Vector, int rows>
+void tile_of(int64_t wanted, int64_t depth, const float* a, const float* panel, float* sums,
+             int64_t sums_stride, bool first) {
+  if (wanted == rows) return tile<Vector, rows>(depth, a, panel, sums, sums_stride, first);
+  if constexpr (rows > 1)
+    tile_of<Vector, rows - 1>(wanted, depth, a, panel, sums, sums_stride, first);
+}
+
+template <class Vector>
+void multiply(int64_t rows, int64_t depth, const float* a, const float* panel, float* sums,
+              int64_t sums_stride, bool first) {
+  // Tiles of about equal height: a small one would wait for each sum before the next.
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  for (int64_t row = 0, left = tiles; left > 0; --left) {
+    const int64_t count = (rows - row + left - 1) / left;
+    tile_of<Vector, kTileRows>(count, depth, a + row * kBlockStride, panel,
+                               sums + row * sums_stride, sums_stride, first);
+    row += count;
+  }
+}
+
+template <bool merged, bool exact, int rows>
+inline void stream_group(int64_t count, const float* a, const uint16_t* b, int64_t stride,
+                         Floats (&total)[rows][kStreamVectors]) {
+#pragma GCC unroll 1
+  for (int64_t k = 0; k < count; ++k, b += stride) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kStreamVectors; ++v) {
+      const Floats right = from_dl16<merged, exact>(b + v * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r)
+        total[r][v] = multiply_add(broadcast<Floats>(a + r * kStreamDepth + k), right, total[r][v]);
+    }
+  }
+}
+
+template <bool merged, int rows>
+void stream_columns(int64_t depth, const float* a, const uint16_t* b, int64_t stride, float* sums,
+                    int64_t sums_stride, bool first) {
+  Floats total[rows][kStreamVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kStreamVectors; ++v)
+      total[r][v] = first ? Floats{} : load<Floats>(sums + r * sums_stride + v * kLanes);
+  for (int64_t k = 0; k < depth; k += kGroup) {
+    const uint16_t* const group = b + k * stride;
+    const int64_t count = depth - k < kGroup ? depth - k : kGroup;
+    if (any_special<merged, kStreamVectors>(group, stride, count)) [[unlikely]] {
+      stream_group<merged, true, rows>(count, a + k, group, stride, total);
+    } else {
+      stream_group<merged, false, rows>(count, a + k, group, stride, total);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kStreamVectors; ++v)
+      store(sums + r * sums_stride + v * kLanes, total[r][v]);
+}
+
+template <bool merged, int rows>
+void stream_of(int64_t wanted, int64_t depth, const float* a, const uint16_t* b, int64_t stride,
+               float* sums, int64_t sums_stride, bool first) {
+  if constexpr (rows > 1) {
+    if (wanted < rows)
+      return stream_of<merged, rows - 1>(wanted, depth, a, b, stride, sums, sums_stride, first);
+  }
+  for (int64_t column = 0; column < kStreamColumns; column += kStreamVectors * kLanes)
+    stream_columns<merged, rows>(depth, a, b + column, stride, sums + column, sums_stride, first);
+}
+
+void stream(bool merged, int64_t rows, int64_t depth, const float* a, const void* b, int64_t stride,
+            float* sums, int64_t sums_stride, bool first) {
+  const uint16_t* const codes = static_cast<const uint16_t*>(b);
+  const auto run = merged ? stream_of<true, kStreamRows> : stream_of<false, kStreamRows>;
+  run(rows, depth, a, codes, stride, sums, sums_stride, first);
+}
+
+/// One stick each of some columns. `lanes` has kLanes chains a row and column.
+template <bool merged, bool exact, int rows>
+inline void dot_group(int64_t columns, const float* a, const uint16_t* b, int64_t stride,
+                      float* lanes) {
+  for (int64_t column = 0; column < columns; ++column, b += stride, lanes += rows * kLanes) {
+    Floats chain[rows];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) chain[r] = load<Floats>(lanes + r * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kStickLanes; i += kLanes) {
+      const Floats right = from_dl16<merged, exact>(b + i);
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r)
+        chain[r] = multiply_add(load<Floats>(a + r * kStreamDepth + i), right, chain[r]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) store(lanes + r * kLanes, chain[r]);
+  }
+}
+
+template <bool merged, int rows>
+void dot_of(int64_t wanted, int64_t columns, int64_t sticks, const float* a, const uint16_t* b,
+            int64_t stride, int64_t stick_stride, float* lanes) {
+  if constexpr (rows > 1) {
+    if (wanted < rows)
+      return dot_of<merged, rows - 1>(wanted, columns, sticks, a, b, stride, stick_stride, lanes);
+  }
+  for (int64_t stick = 0; stick < sticks; ++stick, b += stick_stride, a += kStickLanes) {
+    for (int64_t column = 0; column < columns; column += kGroup) {
+      const uint16_t* const group = b + column * stride;
+      const int64_t count = columns - column < kGroup ? columns - column : kGroup;
+      float* const chains = lanes + column * rows * kLanes;
+      if (any_special<merged, kStickLanes / kLanes>(group, stride, count)) [[unlikely]] {
+        dot_group<merged, true, rows>(count, a, group, stride, chains);
+      } else {
+        dot_group<merged, false, rows>(count, a, group, stride, chains);
+      }
+    }
+  }
+}
+
+void dot(bool merged, int64_t rows, int64_t columns, int64_t sticks, const float* a, const void* b,
+         int64_t stride, int64_t stick_stride, float* lanes) {
+  const uint16_t* const codes = static_cast<const uint16_t*>(b);
+  const auto run = merged ? dot_of<true, kStreamRows> : dot_of<false, kStreamRows>;
+  run(rows, columns, sticks, a, codes, stride, stick_stride, lanes);
+}
+
+/// Sum of the lanes, in a fixed order: halves are added until one lane is left.
+template <int half = kLanes / 2>
+inline float lane_sum(Floats lanes) {
+  Signed others{};
+  for (int lane = 0; lane < kLanes; ++lane) others[lane] = (lane + half) % kLanes;
+  const Floats sums = lanes + __builtin_shuffle(lanes, others);
+  if constexpr (half == 1) {
+    return sums[0];
+  } else {
+    return lane_sum<half / 2>(sums);
+  }
+}
+
+void sum_lanes(int64_t rows, int64_t columns, const float* lanes, float* sums,
+               int64_t sums_stride) {
+  for (int64_t column = 0; column < columns; ++column)
+    for (int64_t r = 0; r < rows; ++r, lanes += kLanes)
+      sums[r * sums_stride + column] = lane_sum(load<Floats>(lanes));
+}
+
+// ------------------------------------------------------------------------------------- finishing
+
+void finish(float* sums, const float* bias, int64_t n, float alpha, float beta) {
+  if (bias) {
+    for (int64_t i = 0; i < n; ++i) sums[i] = alpha * sums[i] + beta * bias[i];
+  } else if (alpha != 1.0f) {
+    for (int64_t i = 0; i < n; ++i) sums[i] *= alpha;
+  }
+}
+
+void quiet(float* sums, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sums[i] = sums[i] == sums[i] ? sums[i] : __builtin_nanf("");
+}
+
+void finish_integers(float* sums, const float* bias, int64_t n, uint32_t alpha, uint32_t beta) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t sum, added = 0;
+    __builtin_memcpy(&sum, sums + i, 4);
+    if (bias) __builtin_memcpy(&added, bias + i, 4);
+    sum = alpha * sum + beta * added;
+    __builtin_memcpy(sums + i, &sum, 4);
+  }
+}
+
+constexpr MatmulKernels kKernels{
+    .tile_rows = kTileRows,
+    .panel_columns = kPanelColumns,
+    .lanes = kLanes,
+    .unpack = unpack,
+    .pack = pack,
+    .transpose = transpose,
+    .multiply = multiply<Floats>,
+    .multiply_integers = multiply<Words>,
+    .stream = stream,
+    .dot = dot,
+    .sum_lanes = sum_lanes,
+    .finish = finish,
+    .finish_integers = finish_integers,
+    .quiet = quiet,
+};
+
+}  // namespace
+
+const MatmulKernels& matmul_kernels() { return kKernels; }
+
+}  // namespace spyre::card::SPYRE_SIMD_NAMESPACE

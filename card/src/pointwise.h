@@ -1,0 +1,63 @@
+// Pointwise ops on packed values in the card's registers, so to speak: buffers of fp32 or int64.
+//
+// What an op means is in torch_spyre/ops/table.toml; step_pointwise.cpp brings elements of operands
+// into such buffers and results back.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "spyre/machine.h"
+#include "spyre/ops.h"
+
+namespace spyre::card {
+
+/// No op has more of either.
+inline constexpr int kMaxInputs = 5, kMaxConstants = 3;
+
+/// out[i] = op(in[0][i], in[1][i], ...) for n values of the compute type. `out` overlaps no input.
+/// There are as many inputs as the op table says, and always kMaxConstants constants.
+using PointwiseRun = void (*)(const void* const* in, void* out, const double* constants, size_t n);
+
+/// The constants of an op, in the type it computes in.
+template <typename Value>
+struct Constants {
+  Value k[kMaxConstants];
+};
+
+/// Like ConvertRun of convert.h.
+using PackedRun = void (*)(const void* src, void* dst, size_t n);
+
+/// What one vector width has. Lists end with an entry of null pointers.
+struct PointwiseKernels {
+  struct Op {
+    OpFunc op;
+    PointwiseRun fp32, int64;  ///< null where the op does not compute in that type
+  };
+  /// Conversions that convert.h has only in a slow version.
+  struct Conversion {
+    DataFormat format;
+    PackedRun to_fp32, to_int64, from_int64;  ///< null: take that of convert.h
+  };
+  const Op* ops;
+  const Conversion* conversions;
+  /// Copies fp32 values; every NaN becomes the positive quiet one, whatever made it.
+  PackedRun clean_fp32;
+  /// In place: 1 for what is not zero, NaN included, else 0.
+  void (*boolean_fp32)(void* values, size_t n);
+  void (*boolean_int64)(void* values, size_t n);
+};
+
+namespace baseline {
+extern const PointwiseKernels pointwise_kernels;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const PointwiseKernels pointwise_kernels;
+}
+namespace avx512 {
+extern const PointwiseKernels pointwise_kernels;
+}
+#endif
+
+}  // namespace spyre::card

@@ -1,0 +1,10 @@
+// Folds, row operations and scans for x86 with AVX2. Compile with -mavx2 -mfma -mf16c -mbmi2.
+#if defined(__x86_64__)
+#define SPYRE_SIMD_NAMESPACE avx2
+#include "reduce_kernels.inc.h"
+// clang-format off: each needs what comes before it
+#include "row_kernels.inc.h"
+#include "scan_kernels.inc.h"
+#include "line_kernels.inc.h"
+// clang-format on
+#endif

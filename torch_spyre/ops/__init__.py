@@ -1,0 +1,1 @@
+"""The ops of the device: the op table, eager kernels, fallbacks."""
