@@ -24,6 +24,7 @@ def _autoload() -> None:
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
     from torch_spyre import _C, device, patches
+    from torch_spyre.ops import fallbacks as fallbacks  # tells Python about fallbacks
 
     torch._register_device_module(DEVICE_NAME, device)
     # The class methods must exist before torch.utils generates Tensor.spyre() and friends.

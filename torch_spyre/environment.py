@@ -57,6 +57,7 @@ VARIABLES = [
         "PF: whole cards; VF: an isolated share of each; MOCK: AIU_WORLD_SIZE mock cards",
     ),
     Variable("LOCAL_RANK", "0", "set by torchrun: the device a process uses unless it chooses one"),
+    Variable("TORCH_SPYRE_FALLBACK", "warn", "error: refuse ops that would run on the CPU"),
     Variable("TORCH_SPYRE_DEBUG", "0", "1: log allocations, copies and device starts to stderr"),
     Variable("TORCH_SPYRE_DOWNCAST_WARN", "1", "0: no warning that int64 has 32 bits on the card"),
     Variable(

@@ -6,6 +6,7 @@
 #include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "fallback.h"
 #include "spyre_allocator.h"
 #include "spyre_copy.h"
 #include "spyre_device_enum.h"
@@ -284,6 +285,15 @@ void bind_devices(py::module& module) {
       py::arg("device"), Released());
 }
 
+void bind_fallbacks(py::module& module) {
+  module.def("_set_fallback_hook", &fallback::set_hook);
+  module.def("_fallback_counts", &fallback::counts);
+  module.def("_reset_fallback_counts", &fallback::reset_counts);
+  module.def("_set_fallback_error", [](bool error) {
+    fallback::set_mode(error ? fallback::Mode::error : fallback::Mode::warn);
+  });
+}
+
 void bind_memory(py::module& module) {
   module.def(
       "_spyre_get_allocator_stats",
@@ -416,4 +426,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   spyre::bind_memory(module);
   spyre::bind_random(module);
   spyre::bind_streams(module);
+  spyre::bind_fallbacks(module);
 }

@@ -1,0 +1,106 @@
+// A tensor as lines: what reductions, row ops and scans work on. A line has one element for each
+// index of some of the dimensions, its positions; there is one line for each index of the others.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/WrapDimMinimal.h>
+
+#include "eager_plan.h"
+#include "spyre/program.h"
+#include "spyre_dtypes.h"
+#include "spyre_tensor_impl.h"
+
+namespace spyre::eager {
+
+using DimSet = std::bitset<64>;
+using Strides = c10::SmallVector<std::int64_t, 6>;
+
+/// How lines and positions advance with each dimension; both are counted in index order.
+struct LinePlan {
+  Strides line, position;
+  std::int64_t lines = 1, length = 1;
+
+  LinePlan(c10::IntArrayRef size, DimSet along) : line(size.size()), position(size.size()) {
+    for (std::size_t d = size.size(); d-- > 0;) {
+      std::int64_t& count = along[d] ? length : lines;
+      (along[d] ? position : line)[d] = count;
+      count *= size[d];
+    }
+  }
+};
+
+inline DimSet single_dim(std::int64_t dim, std::int64_t rank) {
+  return rank == 0 ? DimSet() : DimSet().set(c10::maybe_wrap_dim(dim, rank));
+}
+
+inline std::vector<card::LineLoops> line_loops(c10::IntArrayRef size, const at::Tensor& tensor,
+                                               c10::IntArrayRef line, c10::IntArrayRef position) {
+  std::vector<card::LineLoops> loops;
+  const JointOperand operands[] = {JointOperand::of(tensor, size), JointOperand::counting(line),
+                                   JointOperand::counting(position)};
+  for (const JointNest& nest : joint_loops(size, operands)) {
+    card::LineLoops& loop = loops.emplace_back();
+    for (const JointNest::Dim& dim : nest.dims) {
+      loop.size.push_back(dim.size);
+      loop.tensor.push_back(dim.stride[0]);
+      loop.line.push_back(dim.stride[1]);
+      loop.position.push_back(dim.stride[2]);
+    }
+    loop.tensor_offset = nest.offset[0];
+    loop.line_offset = nest.offset[1];
+    loop.position_offset = nest.offset[2];
+  }
+  return loops;
+}
+
+/// A tensor of the plan's size, as operand number `operand` of a program.
+inline card::LineTensor line_tensor(std::int64_t operand, const at::Tensor& tensor,
+                                    const LinePlan& plan) {
+  return {operand, layout_of(tensor).device_dtype,
+          line_loops(tensor.sizes(), tensor, plan.line, plan.position)};
+}
+
+/// An input of a pointwise step that is part of a larger program: a tensor or a number.
+struct StepInput {
+  std::int64_t operand = card::Pointwise::Input::kScalar;
+  const at::Tensor* tensor = nullptr;
+  double value = 0;
+};
+
+/// output = op(inputs), in fp32; inputs are broadcast to the output's size.
+inline void add_pointwise(card::ProgramBuilder& builder, OpFunc op,
+                          std::initializer_list<StepInput> inputs, std::int64_t output_operand,
+                          const at::Tensor& output) {
+  card::Pointwise step;
+  step.op = op;
+  std::vector<JointOperand> operands;
+  for (const StepInput& input : inputs) {
+    if (!input.tensor) {
+      step.inputs.push_back(card::Pointwise::Input::scalar(input.value));
+      continue;
+    }
+    step.inputs.push_back({input.operand, layout_of(*input.tensor).device_dtype});
+    operands.push_back(JointOperand::of(*input.tensor, output.sizes()));
+  }
+  operands.push_back(JointOperand::of(output, output.sizes()));
+  step.output = {output_operand, layout_of(output).device_dtype,
+                 dtype_info(output.scalar_type()).narrow};
+  for (const JointNest& nest : joint_loops(output.sizes(), operands)) {
+    card::Pointwise::Nest& loops = step.nests.emplace_back();
+    loops.offset.assign(nest.offset.begin(), nest.offset.end());
+    for (const JointNest::Dim& dim : nest.dims)
+      loops.dims.push_back({dim.size, {dim.stride.begin(), dim.stride.end()}});
+  }
+  builder.pointwise(step);
+}
+
+/// Integers are computed in 64 bits, all else in fp32.
+inline card::Compute compute_in(c10::ScalarType dtype) {
+  return c10::isIntegralType(dtype, true) ? card::Compute::int64 : card::Compute::fp32;
+}
+
+}  // namespace spyre::eager

@@ -1,0 +1,192 @@
+#include "eager_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <mutex>
+#include <unordered_map>
+
+#include <c10/util/hash.h>
+
+#include "spyre_device_enum.h"
+#include "spyre_runtime.h"
+#include "spyre_stream.h"
+#include "spyre_tensor_impl.h"
+#include "spyre_tiling.h"
+
+namespace spyre::eager {
+namespace {
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const { return key.hash(); }
+};
+
+/// Programs of one device. Cleared when full: a working set of that many programs is rebuilt in
+/// milliseconds, and an order of use would cost every call.
+struct ProgramCache {
+  static constexpr std::size_t kLimit = 4096;
+  std::mutex mutex;
+  std::unordered_map<Key, std::shared_ptr<const card::Program>, KeyHash> programs;
+};
+
+/// Leaked: used until the process ends.
+ProgramCache& cache(c10::DeviceIndex device) {
+  static auto& caches = *new std::array<ProgramCache, kMaxDevices>;
+  return caches[device];
+}
+
+/// Brings one operand of a nest from storage elements to device elements. The tiling knows one
+/// other side; it gets the number of the iteration, from which the other operands follow.
+void place(const JointNest& nest, std::size_t operand, const Tiling& tiling,
+           const at::Tensor& tensor, std::vector<JointNest>& out) {
+  const std::size_t rank = nest.dims.size(), operands = nest.offset.size();
+  Nest single;
+  single.offset = nest.offset[operand];
+  std::vector<std::int64_t> unit(rank);  // iterations that one step of a dimension skips
+  std::int64_t iterations = 1;
+  for (std::size_t d = 0; d < rank; ++d) {
+    unit[d] = iterations;
+    iterations *= nest.dims[d].size;
+  }
+  for (std::size_t d = rank; d-- > 0;)
+    single.dims.push_back({nest.dims[d].size, nest.dims[d].stride[operand], unit[d]});
+
+  std::vector<Nest> placed;
+  TORCH_CHECK_VALUE(tiling.place(single, placed),
+                    "Invalid device sizes and stride map for host sizes and strides: ",
+                    layout_of(tensor).str(), " has no place for some elements of a tensor of size ",
+                    tensor.sizes(), " and strides ", tensor.strides(), ".");
+  for (const Nest& piece : placed) {
+    JointNest& joint = out.emplace_back();
+    joint.offset = nest.offset;
+    std::int64_t start = piece.other_offset;
+    for (std::size_t d = rank; d-- > 0;) {
+      const std::int64_t index = start / unit[d];
+      start %= unit[d];
+      for (std::size_t k = 0; k < operands; ++k) joint.offset[k] += index * nest.dims[d].stride[k];
+    }
+    joint.offset[operand] = piece.offset;
+    for (auto loop = piece.dims.rbegin(); loop != piece.dims.rend(); ++loop) {
+      // A cut dimension advances by a multiple of its unit that stays below the next one's.
+      std::size_t d = rank - 1;
+      while (unit[d] > loop->other || nest.dims[d].size == 1) --d;
+      const std::int64_t factor = loop->other / unit[d];
+      JointNest::Dim dim{loop->size, nest.dims[d].stride};
+      for (std::int64_t& stride : dim.stride) stride *= factor;
+      dim.stride[operand] = loop->stride;
+      joint.dims.push_back(std::move(dim));
+    }
+  }
+}
+
+}  // namespace
+
+JointOperand JointOperand::of(const at::Tensor& tensor, c10::IntArrayRef size) {
+  JointOperand operand;
+  operand.tensor = &tensor;
+  operand.offset = tensor.storage_offset();
+  const std::size_t missing = size.size() - tensor.dim();
+  for (std::size_t d = 0; d < size.size(); ++d) {
+    const bool broadcast = d < missing || (tensor.size(d - missing) == 1 && size[d] != 1);
+    operand.stride.push_back(broadcast ? 0 : tensor.stride(d - missing));
+  }
+  return operand;
+}
+
+JointOperand JointOperand::counting(c10::IntArrayRef stride) {
+  JointOperand operand;
+  operand.stride.assign(stride.begin(), stride.end());
+  return operand;
+}
+
+std::vector<JointNest> joint_loops(c10::IntArrayRef size, c10::ArrayRef<JointOperand> operands) {
+  JointNest whole;
+  for (const JointOperand& operand : operands) whole.offset.push_back(operand.offset);
+  for (std::size_t d = size.size(); d-- > 0;) {
+    if (size[d] == 1) continue;
+    JointNest::Dim dim{size[d], {}};
+    for (const JointOperand& operand : operands) dim.stride.push_back(operand.stride[d]);
+    whole.dims.push_back(std::move(dim));
+  }
+  std::vector<JointNest> nests{std::move(whole)};
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    if (!operands[k].tensor) continue;
+    const Tiling tiling(layout_of(*operands[k].tensor));
+    std::vector<JointNest> placed;
+    for (const JointNest& nest : nests) place(nest, k, tiling, *operands[k].tensor, placed);
+    nests = std::move(placed);
+  }
+  return nests;
+}
+
+Key& Key::add(double value) { return add(std::bit_cast<std::int64_t>(value)); }
+
+Key& Key::add(c10::IntArrayRef values) {
+  words_.push_back(static_cast<std::int64_t>(values.size()));
+  words_.append(values.begin(), values.end());
+  return *this;
+}
+
+Key& Key::add(const at::Tensor& tensor) {
+  const SpyreTensorLayout& layout = layout_of(tensor);
+  words_.push_back(static_cast<std::int64_t>(tensor.scalar_type()) << 32 |
+                   static_cast<std::int64_t>(layout.device_dtype));
+  return add(layout.device_size)
+      .add(layout.stride_map)
+      .add(tensor.sizes())
+      .add(tensor.strides())
+      .add(tensor.storage_offset());
+}
+
+std::size_t Key::hash() const {
+  std::uint64_t hash = words_.size();
+  for (const std::int64_t word : words_) {
+    hash = (hash ^ static_cast<std::uint64_t>(word)) * 0x9E3779B97F4A7C15;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+void run(const Key& key, Tensors operands,
+         const std::function<void(card::ProgramBuilder&)>& build) {
+  const c10::DeviceIndex device = operands.back().device().index();
+  ProgramCache& programs = cache(device);
+  std::shared_ptr<const card::Program> program;
+  {
+    const std::lock_guard lock(programs.mutex);
+    const auto found = programs.programs.find(key);
+    if (found != programs.programs.end()) program = found->second;
+  }
+  if (!program) {
+    card::ProgramBuilder builder;
+    build(builder);
+    program = runtime::card(device).load_program(builder.finish());
+    const std::lock_guard lock(programs.mutex);
+    if (programs.programs.size() >= ProgramCache::kLimit) programs.programs.clear();
+    programs.programs.emplace(key, program);
+  }
+
+  using Allocations = c10::SmallVector<std::shared_ptr<const Allocation>, 4>;
+  auto memory = std::make_shared<Allocations>();
+  c10::SmallVector<card::Handle, 4> handles;
+  for (const at::Tensor& operand : operands) {
+    const StorageContext& context = storage_context(operand);
+    TORCH_CHECK(context.allocation, "a tensor of size ", operand.sizes(),
+                " has no memory: its storage was resized under it.");
+    memory->push_back(context.allocation);
+    handles.push_back(context.allocation->handle);
+  }
+  streams::current_card_stream(device).launch(
+      program, std::span<const card::Handle>(handles.data(), handles.size()), card::Submit::either,
+      std::move(memory));
+}
+
+at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
+  if (tensor.device() == device) return tensor;
+  TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              device, " and ", tensor.device(), "! Move one of them with .to(device).");
+  return tensor.to(device);
+}
+
+}  // namespace spyre::eager

@@ -1,0 +1,81 @@
+// Scans: running sums, products and extremes along a dimension, with the indices of extremes.
+#include <ATen/ops/cumprod_meta.h>
+#include <ATen/ops/cumsum_meta.h>
+#include <torch/library.h>
+
+#include "eager_lines.h"
+#include "eager_structured.h"
+#include "spyre_copy.h"
+
+namespace spyre::eager {
+namespace {
+
+using at::Tensor;
+
+/// `indices` may be undefined; all outputs have the size of `self`.
+void scan(OpFunc op, card::Compute compute, const Tensor& self, std::int64_t dim, const Tensor& out,
+          const Tensor& indices = {}) {
+  if (self.numel() == 0) return;
+  const DimSet along = single_dim(dim, self.dim());
+  c10::SmallVector<Tensor, 3> operands = {self, out};
+  if (indices.defined()) operands.push_back(indices);
+  Key key;
+  key.add(static_cast<std::int64_t>(op))
+      .add(static_cast<std::int64_t>(compute))
+      .add(static_cast<std::int64_t>(along.to_ullong()));
+  for (const Tensor& operand : operands) key.add(operand);
+  run(key, operands, [&](card::ProgramBuilder& builder) {
+    const LinePlan plan(self.sizes(), along);
+    card::Scan step;
+    step.op = op;
+    step.compute = compute;
+    step.input = line_tensor(0, self, plan);
+    step.output = line_tensor(1, out, plan);
+    step.narrow = dtype_info(out.scalar_type()).narrow;
+    if (indices.defined()) step.indices = line_tensor(2, indices, plan);
+    step.lines = plan.lines;
+    step.line_length = plan.length;
+    builder.scan(step);
+  });
+}
+
+template <class Meta, OpFunc op>
+Tensor& cumulate_out(const Tensor& self, std::int64_t dim, std::optional<at::ScalarType> dtype,
+                     Tensor& out) {
+  Outputs<Meta> outputs(out);
+  outputs.meta(self, dim, dtype);
+  // Booleans are 0 and 1 before they are added.
+  const bool truth = out.scalar_type() == at::kBool;
+  scan(op, compute_in(out.scalar_type()), truth ? self.to(at::kBool) : self, dim, out);
+  return out;
+}
+
+/// PyTorch has checked the dimension and given the outputs their size.
+template <OpFunc op>
+void extremes_helper(const Tensor& self, Tensor& values, Tensor& indices, std::int64_t dim) {
+  scan(op, compute_in(self.scalar_type()), self, dim, values, indices);
+}
+
+Tensor& logcumsumexp_out(const Tensor& self, std::int64_t dim, Tensor& out) {
+  at::native::resize_output(out, self.sizes());
+  scan(OpFunc::logcumsumexp, card::Compute::fp32, self, dim, out);
+  return out;
+}
+
+Tensor logcumsumexp(const Tensor& self, std::int64_t dim) {
+  Tensor out = at::empty(self.sizes(), self.options());
+  return logcumsumexp_out(self, dim, out);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("cumsum.out", cumulate_out<at::meta::structured_cumsum, OpFunc::cumsum>);
+  m.impl("cumprod.out", cumulate_out<at::meta::structured_cumprod, OpFunc::cumprod>);
+  m.impl("_cummax_helper", extremes_helper<OpFunc::cummax>);
+  m.impl("_cummin_helper", extremes_helper<OpFunc::cummin>);
+  m.impl("_logcumsumexp", logcumsumexp);
+  m.impl("_logcumsumexp.out", logcumsumexp_out);
+}
+
+}  // namespace spyre::eager

@@ -1,0 +1,54 @@
+// Outputs of structured ops. PyTorch's own shape function of an op checks the arguments and says
+// what the outputs are; here it finds outputs that a caller gave, or makes them.
+#pragma once
+
+#include <array>
+
+#include <ATen/TensorMeta.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+namespace spyre::eager {
+
+/// Runs the shape function of `Meta` (at::meta::structured_...) for `count` outputs.
+///
+///   Outputs<at::meta::structured_amax> outputs(out);
+///   outputs.meta(self, dim, keepdim);        // out has its size now
+///   outputs[0]
+template <class Meta, std::size_t count = 1>
+class Outputs final : public Meta {
+ public:
+  template <class... Given>
+  explicit Outputs(const Given&... given) : tensors_{given...} {}
+
+  const at::Tensor& operator[](std::size_t index) const { return tensors_[index]; }
+
+  const at::Tensor& maybe_get_output(std::int64_t index) override { return tensors_[index]; }
+
+  void set_output_strided(std::int64_t index, at::IntArrayRef size, at::IntArrayRef stride,
+                          at::TensorOptions options) override {
+    set_output_raw_strided(index, size, stride, options);
+  }
+
+  /// Kernels write any view, so strides that a given output has stay.
+  void set_output_raw_strided(std::int64_t index, at::IntArrayRef size, at::IntArrayRef stride,
+                              at::TensorOptions options) override {
+    at::Tensor& tensor = tensors_[index];
+    if (!tensor.defined()) {
+      tensor = stride.empty() ? at::empty(size, options) : at::empty_strided(size, stride, options);
+      return;
+    }
+    TORCH_CHECK(options.dtype() == tensor.dtype(), "Expected out tensor to have dtype ",
+                options.dtype(), ", but got ", tensor.dtype(), " instead");
+    TORCH_CHECK(options.device() == tensor.device(), "Expected out tensor to have device ",
+                options.device(), ", but got ", tensor.device(), " instead");
+    at::native::resize_output(tensor, size);
+  }
+
+ private:
+  std::array<at::Tensor, count> tensors_;
+};
+
+}  // namespace spyre::eager
