@@ -398,11 +398,12 @@ def test_bad_arguments_are_refused_as_pytorch_does():
         nn.Linear(3, 4).spyre("cpu")
 
 
-def test_channels_last_is_refused_with_a_reason():
+def test_channels_last_weights_move():
     module = nn.Conv2d(3, 4, 3)
-    with pytest.raises(RuntimeError, match="memory format"):
-        module.to("spyre", memory_format=torch.channels_last)
-    assert module.weight.device.type == "cpu"
+    before = module.weight.detach().clone()
+    module.to("spyre", memory_format=torch.channels_last)
+    assert module.weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(module.weight.cpu(), before)
 
 
 def test_train_state_and_buffers_that_are_not_persistent_survive():

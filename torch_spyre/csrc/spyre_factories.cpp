@@ -28,17 +28,12 @@ c10::DeviceIndex resolved(std::optional<c10::Device> device) {
   return device->index();
 }
 
-void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory,
-                   std::optional<c10::MemoryFormat> format) {
+void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::Layout::Strided) == c10::Layout::Strided,
                               "Non strided layout not supported: spyre tensors are strided, got ",
                               *layout, ".");
   TORCH_CHECK(!pin_memory.value_or(false),
               "Pin memory can only be on CPU: pin the host tensor with x.pin_memory() instead.");
-  const auto wanted = format.value_or(c10::MemoryFormat::Contiguous);
-  TORCH_CHECK(wanted == c10::MemoryFormat::Contiguous || wanted == c10::MemoryFormat::Preserve,
-              "Spyre backend only supports contiguous memory format, got: ", wanted,
-              ". A device layout (device_layout=) chooses which dimension lies in the stick.");
 }
 
 at::Tensor allocate(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
@@ -50,17 +45,17 @@ at::Tensor allocate(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarT
 at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                  std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
-  check_options(layout, pin_memory, format);
+  check_options(layout, pin_memory);
   check_sizes(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
-  const c10::DimVector stride = c10::contiguous_strides(size);
+  const c10::DimVector stride = strides_of(size, format.value_or(c10::MemoryFormat::Contiguous));
   return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                          std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                          std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  check_options(layout, pin_memory, std::nullopt);
+  check_options(layout, pin_memory);
   check_sizes(size);
   TORCH_CHECK(size.size() == stride.size(), "mismatch in length of strides and shape: ", size,
               " and ", stride);
@@ -180,7 +175,10 @@ at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef str
 at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& layout,
                              c10::ScalarType dtype, std::optional<c10::Device> device,
                              bool pin_memory, std::optional<c10::MemoryFormat> format) {
-  check_options(std::nullopt, pin_memory, format);
+  check_options(std::nullopt, pin_memory);
+  TORCH_CHECK(!format || *format == c10::MemoryFormat::Contiguous,
+              "empty_with_layout: the device layout decides where elements lie; got memory format ",
+              *format, ".");
   return empty_strided_with_layout(size, c10::contiguous_strides(size), dtype, layout, device);
 }
 

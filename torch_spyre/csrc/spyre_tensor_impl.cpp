@@ -1,5 +1,8 @@
 #include "spyre_tensor_impl.h"
 
+#include <c10/core/MemoryFormat.h>
+#include <c10/util/strides.h>
+
 #include "spyre_dtypes.h"
 
 namespace spyre {
@@ -55,6 +58,18 @@ at::Tensor make_view(const at::Tensor& base, c10::IntArrayRef size, c10::IntArra
   if (const auto* source = dynamic_cast<const SpyreTensorImpl*>(base.unsafeGetTensorImpl()))
     impl->own_layout = source->own_layout;
   return at::Tensor(std::move(impl));
+}
+
+c10::DimVector strides_of(c10::IntArrayRef size, c10::MemoryFormat format) {
+  if (format == c10::MemoryFormat::ChannelsLast) {
+    TORCH_CHECK(size.size() == 4, "required rank 4 tensor to use channels_last format");
+    return c10::DimVector(c10::get_channels_last_strides_2d(size));
+  }
+  if (format == c10::MemoryFormat::ChannelsLast3d) {
+    TORCH_CHECK(size.size() == 5, "required rank 5 tensor to use channels_last_3d format");
+    return c10::DimVector(c10::get_channels_last_strides_3d(size));
+  }
+  return c10::contiguous_strides(size);
 }
 
 StorageContext& storage_context(const at::TensorBase& tensor) {

@@ -42,6 +42,9 @@ at::Tensor make_tensor(c10::Storage storage, c10::ScalarType dtype, c10::IntArra
 at::Tensor make_view(const at::Tensor& base, c10::IntArrayRef size, c10::IntArrayRef stride,
                      std::int64_t offset);
 
+/// Strides of a dense tensor in a memory format that is not "preserve".
+c10::DimVector strides_of(c10::IntArrayRef size, c10::MemoryFormat format);
+
 StorageContext& storage_context(const at::TensorBase& tensor);
 const SpyreTensorLayout& layout_of(const at::TensorBase& tensor);
 bool has_own_layout(const at::TensorBase& tensor);

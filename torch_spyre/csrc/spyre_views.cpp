@@ -168,11 +168,11 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
 
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
                           std::optional<c10::MemoryFormat> format) {
-  TORCH_CHECK(!format || *format == c10::MemoryFormat::Contiguous,
-              "Spyre backend only supports contiguous memory format, got: ", *format);
-  if (self.sizes() == size) return self;
+  const auto wanted = format.value_or(c10::MemoryFormat::Contiguous);
+  TORCH_CHECK(wanted != c10::MemoryFormat::Preserve, "Unsupported memory format", wanted);
+  if (self.sizes() == size && (!format || self.is_contiguous(wanted))) return self;
   check_sizes(size);
-  const c10::DimVector stride = c10::contiguous_strides(size);
+  const c10::DimVector stride = strides_of(size, wanted);
   const std::int64_t offset = self.storage_offset(), span = storage_span(size, stride, offset);
   StorageContext& context = storage_context(self);
   const bool fits = span <= context.numel && Tiling(layout_of(self)).reaches(size, stride, offset);
