@@ -19,6 +19,7 @@ constexpr Decoder kDecoders[] = {
     {Opcode::rows, "rows", decode_rows},
     {Opcode::scan, "scan", decode_scan},
     {Opcode::matmul, "matmul", decode_matmul},
+    {Opcode::index, "index", decode_index},
 };
 
 }  // namespace

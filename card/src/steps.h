@@ -16,5 +16,6 @@ std::unique_ptr<const Step> decode_rows(PayloadReader& reader);
 std::unique_ptr<const Step> decode_scan(PayloadReader& reader);
 std::unique_ptr<const Step> decode_pointwise(PayloadReader& reader);
 std::unique_ptr<const Step> decode_matmul(PayloadReader& reader);
+std::unique_ptr<const Step> decode_index(PayloadReader& reader);
 
 }  // namespace spyre::card

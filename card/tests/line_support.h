@@ -42,6 +42,8 @@ std::vector<std::byte> program_of(const Description& description) {
     builder.reduce(description);
   } else if constexpr (std::is_same_v<Description, Rows>) {
     builder.rows(description);
+  } else if constexpr (std::is_same_v<Description, Index>) {
+    builder.index(description);
   } else {
     builder.scan(description);
   }

@@ -147,8 +147,8 @@ std::size_t Key::hash() const {
   return hash;
 }
 
-void run(const Key& key, Tensors operands,
-         const std::function<void(card::ProgramBuilder&)>& build) {
+void run(const Key& key, Tensors operands, const std::function<void(card::ProgramBuilder&)>& build,
+         card::Submit submit) {
   const c10::DeviceIndex device = operands.back().device().index();
   ProgramCache& programs = cache(device);
   std::shared_ptr<const card::Program> program;
@@ -177,7 +177,7 @@ void run(const Key& key, Tensors operands,
     handles.push_back(context.allocation->handle);
   }
   streams::current_card_stream(device).launch(
-      program, std::span<const card::Handle>(handles.data(), handles.size()), card::Submit::either,
+      program, std::span<const card::Handle>(handles.data(), handles.size()), submit,
       std::move(memory));
 }
 

@@ -64,7 +64,9 @@ class Key {
 };
 
 /// Finds or builds the program and launches it on the current stream; operand i is operands[i].
-void run(const Key& key, Tensors operands, const std::function<void(card::ProgramBuilder&)>& build);
+/// Submit::wait is for programs that may fail while they run: the error is thrown here.
+void run(const Key& key, Tensors operands, const std::function<void(card::ProgramBuilder&)>& build,
+         card::Submit submit = card::Submit::either);
 
 /// The tensor itself if it is on `device`; a CPU tensor without dimensions is sent there; else the
 /// usual error about tensors on different devices.

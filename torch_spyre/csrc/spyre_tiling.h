@@ -50,11 +50,14 @@ class Tiling {
   /// Loops that repeat a write over the layout's replicated dimensions.
   const c10::SmallVector<LoopDim, 2>& replicas() const { return replicas_; }
 
- private:
   struct Digit {
     std::int64_t stride, size, device_stride;
     std::int64_t place;  ///< in the falling order of digits
   };
+  /// In the order in which an offset is split.
+  const c10::SmallVector<Digit, 6>& digits() const { return digits_; }
+
+ private:
   struct Dim {
     std::int64_t size, device, stride, other;  // `stride` is what the digits so far left over
   };

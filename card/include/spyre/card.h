@@ -38,6 +38,7 @@ enum class ErrorCode {
   out_of_memory,     ///< see OutOfMemory
   unavailable,       ///< no such card, or the card could not be opened
   failed,            ///< the card failed while working
+  bad_index,         ///< a coordinate in device memory lies outside the dimension it is for
 };
 
 class SPYRE_CARD_API Error : public std::runtime_error {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "spyre/card.h"
+#include "spyre/index_ops.h"
 #include "spyre/line_ops.h"
 #include "spyre/matmul.h"
 #include "spyre/pointwise.h"
@@ -30,7 +31,8 @@ enum class Opcode : std::uint32_t {
   reduce = 4,
   rows = 5,
   scan = 6,
-  matmul = 7
+  matmul = 7,
+  index = 8
 };
 
 struct ProgramHeader {
@@ -182,6 +184,28 @@ class ProgramBuilder {
     add_lines(scan.input.loops);
     add_lines(scan.output.loops);
     if (scan.indices.operand >= 0) add_lines(scan.indices.loops);
+    end_step();
+  }
+
+  /// Reads or writes where integers say.
+  void index(const Index& index) {
+    begin_step(Opcode::index);
+    add({word(index.op), index.dense.operand, word(index.dense.format), index.indexed.operand,
+         word(index.indexed.format), word(index.narrow), word(index.compute), word(index.wrap)});
+    add({count(index.coordinates)});
+    for (const Index::Coordinates& tensor : index.coordinates) {
+      add({tensor.operand, tensor.size, tensor.dimension, count(tensor.digits)});
+      for (const Index::Digit& digit : tensor.digits) add({digit.divisor, digit.stride});
+    }
+    add({count(index.nests)});
+    for (const Index::Nest& nest : index.nests) {
+      add({count(nest.dims), nest.dense_offset, nest.indexed_offset});
+      for (const std::int64_t offset : nest.coordinate_offset) add({offset});
+      for (const Index::Dim& dim : nest.dims) {
+        add({dim.size, dim.dense, dim.indexed});
+        for (const std::int64_t stride : dim.coordinates) add({stride});
+      }
+    }
     end_step();
   }
 
