@@ -1,5 +1,7 @@
 // Reductions: sums, extremes, products, truth, counts, variances, norms. One program each; results
 // are accumulated in fp32 or in 64-bit integers and rounded once.
+#include "eager_reduce.h"
+
 #include <cmath>
 #include <limits>
 
@@ -23,7 +25,6 @@
 #include <ATen/ops/sum_meta.h>
 #include <torch/library.h>
 
-#include "eager_lines.h"
 #include "eager_pointwise.h"
 #include "eager_structured.h"
 #include "spyre_copy.h"
@@ -87,13 +88,6 @@ double empty_value(OpFunc op) {
   }
 }
 
-struct Reduction {
-  OpFunc op;
-  Compute compute = Compute::fp32;
-  std::optional<double> constant = {};
-  bool root = false;  ///< the square root of the result
-};
-
 void add_reduce(card::ProgramBuilder& builder, const Reduction& reduction, const Tensor& self,
                 DimSet dims, const Tensor& out, std::int64_t out_operand, const Tensor& second) {
   const LinePlan plan(self.sizes(), dims);
@@ -128,9 +122,10 @@ void add_reduce(card::ProgramBuilder& builder, const Reduction& reduction, const
   builder.reduce(step);
 }
 
-/// `out` and `second`, if there is one, have their sizes, with or without the reduced dimensions.
+}  // namespace
+
 void reduce(const Reduction& reduction, const Tensor& self, DimSet dims, const Tensor& out,
-            const Tensor& second = {}) {
+            const Tensor& second) {
   if (out.numel() == 0) return;
   if (self.numel() == 0) {
     spyre::fill(out, empty_value(reduction.op));
@@ -155,6 +150,8 @@ void reduce(const Reduction& reduction, const Tensor& self, DimSet dims, const T
     if (reduction.root) add_pointwise(builder, OpFunc::sqrt, {{result_operand, &result}}, 1, out);
   });
 }
+
+namespace {
 
 // Sums and means
 

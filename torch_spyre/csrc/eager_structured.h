@@ -37,7 +37,10 @@ class Outputs final : public Meta {
                               at::TensorOptions options) override {
     at::Tensor& tensor = tensors_[index];
     if (!tensor.defined()) {
-      tensor = stride.empty() ? at::empty(size, options) : at::empty_strided(size, stride, options);
+      // Strides say more than a memory format.
+      tensor = stride.empty()
+                   ? at::empty(size, options)
+                   : at::empty_strided(size, stride, options.memory_format(std::nullopt));
       return;
     }
     TORCH_CHECK(options.dtype() == tensor.dtype(), "Expected out tensor to have dtype ",
