@@ -1,4 +1,4 @@
-// Tensors seen as lines: what reductions, row operations and scans work along.
+// Tensors seen as lines: what reductions, row operations, scans and sorts work along.
 //
 // A program says with loop nests, for every element of a tensor, to which line it belongs and which
 // position it has there. So any layout and any view is just another set of nests, and a step works

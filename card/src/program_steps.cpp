@@ -20,6 +20,7 @@ constexpr Decoder kDecoders[] = {
     {Opcode::scan, "scan", decode_scan},
     {Opcode::matmul, "matmul", decode_matmul},
     {Opcode::index, "index", decode_index},
+    {Opcode::sort, "sort", decode_sort},
 };
 
 }  // namespace

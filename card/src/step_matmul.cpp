@@ -1,7 +1,6 @@
 // The step that multiplies matrices.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "matmul.h"
 #include "spyre/program.h"
@@ -33,16 +32,25 @@ void add_reach(const PayloadReader& reader, const char* field, Reach& reach,
   reach.add(reader, field, size, stride, last);
 }
 
+/// A dimension of C. `missing` are the lanes that the last stick does not have.
+struct PlaceDim {
+  std::int64_t size, stride, missing = 0;
+};
+
 /// Whether no two elements share a place: each stride steps over all that the smaller ones reach.
-bool distinct(std::vector<std::pair<std::int64_t, std::int64_t>> size_and_stride) {
-  std::erase_if(size_and_stride, [](const auto& dim) { return dim.first <= 1; });
-  for (auto& [size, stride] : size_and_stride) stride = stride < 0 ? -stride : stride;
-  std::sort(size_and_stride.begin(), size_and_stride.end(),
-            [](const auto& a, const auto& b) { return a.second < b.second; });
+bool distinct(std::vector<PlaceDim> dims) {
+  std::erase_if(dims, [](const PlaceDim& dim) { return dim.size <= 1; });
+  for (PlaceDim& dim : dims) {
+    if (dim.stride >= 0) continue;
+    dim.stride = -dim.stride;
+    dim.missing = 0;  // the last stick is the lowest: what it lacks is a gap inside
+  }
+  std::sort(dims.begin(), dims.end(),
+            [](const PlaceDim& a, const PlaceDim& b) { return a.stride < b.stride; });
   std::int64_t reached = 1;  // the operand's reach has been checked: no overflow
-  for (const auto& [size, stride] : size_and_stride) {
-    if (stride < reached) return false;
-    reached += (size - 1) * stride;
+  for (const PlaceDim& dim : dims) {
+    if (dim.stride < reached) return false;
+    reached += (dim.size - 1) * dim.stride - dim.missing;
   }
   return true;
 }
@@ -224,10 +232,11 @@ class MatmulStep : public Step {
     const std::int64_t c_lanes = lanes(matmul.c.format);
     add_reach(reader, "C", reach_c, size, c, matmul.c.offset,
               {matmul.n, c_lanes, matmul.c.n_stick_stride, 1});
-    std::vector<std::pair<std::int64_t, std::int64_t>> places{
+    const std::int64_t c_sticks = (matmul.n + c_lanes - 1) / c_lanes;
+    std::vector<PlaceDim> places{
         {std::min(matmul.n, c_lanes), 1},
-        {(matmul.n + c_lanes - 1) / c_lanes, matmul.c.n_stick_stride}};
-    for (std::size_t i = 0; i < size.size(); ++i) places.emplace_back(size[i], c[i]);
+        {c_sticks, matmul.c.n_stick_stride, c_sticks * c_lanes - matmul.n}};
+    for (std::size_t i = 0; i < size.size(); ++i) places.push_back({size[i], c[i]});
     if (!distinct(places)) reader.refuse("C", "its strides bring two elements to one place");
     a_range_ = reach_a.bytes(matmul.a.format);
     b_range_ = reach_b.bytes(matmul.b.format);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "program.h"
+#include "spyre/ops.h"
 #include "step_payload.h"
 
 namespace spyre::card {
@@ -14,6 +15,9 @@ std::unique_ptr<const Step> decode_fill(PayloadReader& reader);
 std::unique_ptr<const Step> decode_reduce(PayloadReader& reader);
 std::unique_ptr<const Step> decode_rows(PayloadReader& reader);
 std::unique_ptr<const Step> decode_scan(PayloadReader& reader);
+std::unique_ptr<const Step> decode_sort(PayloadReader& reader);
+/// The rest of a sort step whose op is this search.
+std::unique_ptr<const Step> decode_search(PayloadReader& reader, const OpInfo& op);
 std::unique_ptr<const Step> decode_pointwise(PayloadReader& reader);
 std::unique_ptr<const Step> decode_matmul(PayloadReader& reader);
 std::unique_ptr<const Step> decode_index(PayloadReader& reader);

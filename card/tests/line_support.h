@@ -1,6 +1,6 @@
-// What the tests of reductions, row operations and scans have in common: tensors in host memory, in
-// any format and layout, and steps run on them without a card. The memory has exactly the bytes a
-// step says it needs, so that a sanitizer sees every step beyond them.
+// What the tests of reductions, row operations, scans and sorts have in common: tensors in host
+// memory, in any format and layout, and steps run on them without a card. The memory has exactly
+// the bytes a step says it needs, so that a sanitizer sees every step beyond them.
 #pragma once
 
 #include <unistd.h>
@@ -44,6 +44,10 @@ std::vector<std::byte> program_of(const Description& description) {
     builder.rows(description);
   } else if constexpr (std::is_same_v<Description, Index>) {
     builder.index(description);
+  } else if constexpr (std::is_same_v<Description, Sort>) {
+    builder.sort(description);
+  } else if constexpr (std::is_same_v<Description, Search>) {
+    builder.search(description);
   } else {
     builder.scan(description);
   }

@@ -175,6 +175,34 @@ TEST(what_makes_no_sense_is_refused_by_name) {
                "alpha: ");
 }
 
+TEST(rows_may_begin_where_the_last_stick_of_others_ends) {
+  Random random(9);
+  Matmul product = small_product();
+  product.n = 130;
+  product.b.stick_stride = 64 * 100;
+  product.c.m_stride = 130, product.c.n_stick_stride = 64;
+  MatmulCase test{product, {}, {}, {}, {}};
+  test.fill(random, 3);
+  decoded(product);
+  const std::vector<std::byte> result = test.run({});
+  Buffer c = test.c;
+  test.each_result([&](std::int64_t place, double value, double) { c.set(place, value); });
+  CHECK(result == c.bytes);
+  const auto close = [](std::int64_t rows, std::int64_t sticks) {
+    return changed([&](Matmul& p) {
+      p.n = 130;
+      p.c.m_stride = rows, p.c.n_stick_stride = sticks;
+      p.c.offset = 1000;
+    });
+  };
+  close(-130, 64);
+  close(192, -64);
+  CHECK_THROWS(close(129, 64), "C: its strides");
+  CHECK_THROWS(close(-129, 64), "C: its strides");
+  CHECK_THROWS(close(130, -64), "C: its strides");
+  CHECK_THROWS(close(130, 63), "C: its strides");
+}
+
 TEST(a_payload_has_exactly_its_words) {
   const auto payload = payload_of(small_product());
   for (std::size_t size = 0; size < payload.size(); size += 8)

@@ -164,34 +164,6 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<std::int64_t> outp
   return at::repeat_interleave(repeats.cpu(), output_size).to(repeats.device());
 }
 
-/// Windows of unfold() added back where they came from.
-Tensor unfold_backward(const Tensor& grad, at::IntArrayRef sizes, std::int64_t dim,
-                       std::int64_t size, std::int64_t step) {
-  Tensor result = at::zeros(sizes, grad.options().dtype(at::kFloat));
-  dim = c10::maybe_wrap_dim(dim, result.dim());
-  if (grad.numel() == 0 || sizes.empty()) {
-    if (grad.numel() > 0) result.add_(grad.sum());
-    return result.to(grad.scalar_type());
-  }
-  // Loops: the dimensions of grad, whose last one is the place in the window.
-  const Tensor starts = at::arange(grad.size(dim), at::kLong).mul_(step);
-  const Tensor places =
-      starts.unsqueeze(1).add(at::arange(size, at::kLong)).to(grad.device());  // [windows, size]
-  Tensor index = places;
-  for (std::int64_t d = dim + 1; d < result.dim(); ++d) index = index.unsqueeze(1);
-  Indexing indexing;
-  indexing.op = OpFunc::scatteradd;
-  indexing.size.assign(grad.sizes().begin(), grad.sizes().end());
-  indexing.dense = grad;
-  indexing.indexed = result;
-  for (std::int64_t d = 0; d < result.dim(); ++d)
-    indexing.walks.push_back(d == dim ? Indexing::kNone : d);
-  indexing.walks.push_back(Indexing::kNone);
-  indexing.coordinates.push_back({dim, index, grad.dim() - 1});
-  run_indexing(std::move(indexing));
-  return result.to(grad.scalar_type());
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -204,7 +176,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("index_fill_.int_Tensor", index_fill_tensor);
   m.impl("embedding_dense_backward", embedding_dense_backward);
   m.impl("repeat_interleave.Tensor", repeat_interleave);
-  m.impl("unfold_backward", unfold_backward);
 }
 
 }  // namespace spyre::eager

@@ -172,16 +172,6 @@ bool join(std::int64_t size, std::array<Factors, 4> parts, std::vector<card::Mat
   return true;
 }
 
-/// Whether the rows of a result begin inside the last stick of others, as in a line of elements.
-/// The card takes partial sticks for whole ones when it looks for elements that share a place.
-bool rows_share_sticks(const Placed& result, std::int64_t columns, std::int64_t lanes) {
-  if (columns <= lanes || columns % lanes == 0 || result.stick_stride != lanes) return false;
-  for (const Factors& factors : result.dims)
-    for (const Factor& factor : factors)
-      if (factor.stride < columns + lanes - columns % lanes) return true;
-  return false;
-}
-
 std::optional<Placed> place_right(const at::Tensor& b, card::Matmul::Right& right) {
   using Sticks = card::Matmul::Sticks;
   const std::int64_t k = b.dim() - 2, n = b.dim() - 1;
@@ -227,8 +217,7 @@ Plan make_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   std::optional<Placed> left = nothing, right = nothing, addend = nothing;
   const std::optional<Placed> result = place(out, n);
   const bool repeats = !Tiling(layout_of(out)).replicas().empty();
-  plan.copy_out = !result || repeats || (result->lane_stride != 1 && matmul.n > 1) ||
-                  rows_share_sticks(*result, matmul.n, layout_of(out).elems_per_stick());
+  plan.copy_out = !result || repeats || (result->lane_stride != 1 && matmul.n > 1);
   if (matmul.k > 0) {
     matmul.a.operand = 1;
     matmul.b.operand = 2;

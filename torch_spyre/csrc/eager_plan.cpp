@@ -37,8 +37,16 @@ ProgramCache& cache(c10::DeviceIndex device) {
 
 /// Brings one operand of a nest from storage elements to device elements. The tiling knows one
 /// other side; it gets the number of the iteration, from which the other operands follow.
-void place(const JointNest& nest, std::size_t operand, const Tiling& tiling,
-           const at::Tensor& tensor, std::vector<JointNest>& out) {
+void place(JointNest nest, std::size_t operand, const Tiling& tiling, const at::Tensor& tensor,
+           std::vector<JointNest>& out) {
+  // A tiling goes forwards: loops that go backwards through this operand are turned around.
+  for (JointNest::Dim& dim : nest.dims) {
+    if (dim.stride[operand] >= 0) continue;
+    for (std::size_t k = 0; k < nest.offset.size(); ++k) {
+      nest.offset[k] += (dim.size - 1) * dim.stride[k];
+      dim.stride[k] = -dim.stride[k];
+    }
+  }
   const std::size_t rank = nest.dims.size(), operands = nest.offset.size();
   Nest single;
   single.offset = nest.offset[operand];
@@ -100,6 +108,7 @@ JointOperand JointOperand::counting(c10::IntArrayRef stride) {
 }
 
 std::vector<JointNest> joint_loops(c10::IntArrayRef size, c10::ArrayRef<JointOperand> operands) {
+  if (std::find(size.begin(), size.end(), 0) != size.end()) return {};
   JointNest whole;
   for (const JointOperand& operand : operands) whole.offset.push_back(operand.offset);
   for (std::size_t d = size.size(); d-- > 0;) {

@@ -33,15 +33,17 @@ struct JointNest {
 /// An operand of joint loops: a tensor's place in device memory, or a number that the loops count
 /// (which line an element belongs to, its position in it), given by its strides alone.
 struct JointOperand {
-  const at::Tensor* tensor = nullptr;        ///< null: a counted number
-  c10::SmallVector<std::int64_t, 6> stride;  ///< one a dimension of the loops; in storage elements
+  const at::Tensor* tensor = nullptr;  ///< null: a counted number
+  /// One a dimension of the loops, in storage elements; negative to go backwards.
+  c10::SmallVector<std::int64_t, 6> stride;
   std::int64_t offset = 0;
 
   static JointOperand of(const at::Tensor& tensor, c10::IntArrayRef size);  ///< broadcast to `size`
   static JointOperand counting(c10::IntArrayRef stride);
 };
 
-/// Loops over `size` (outermost first) in which every tensor operand is in device elements.
+/// Loops over `size` (outermost first) in which every tensor operand is in device elements; none if
+/// a size is 0.
 std::vector<JointNest> joint_loops(c10::IntArrayRef size, c10::ArrayRef<JointOperand> operands);
 
 /// Everything a program is made from. Two calls with equal keys may share one.

@@ -5,9 +5,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/eye.h>
+#include <ATen/ops/kaiser_window.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/logspace.h>
 #include <ATen/ops/range.h>
+#include <ATen/ops/tril_indices.h>
+#include <ATen/ops/triu_indices.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/strides.h>
 #include <torch/library.h>
@@ -150,6 +153,52 @@ at::Tensor& eye_m_out(std::int64_t rows, std::int64_t columns, at::Tensor& out) 
   return send(out, at::eye(rows, columns, on_host(out)));
 }
 
+/// Where a factory without `out` puts what the host made.
+struct Placement {
+  std::optional<c10::ScalarType> dtype;
+  std::optional<c10::Layout> layout;
+  std::optional<c10::Device> device;
+  std::optional<bool> pin_memory;
+
+  c10::TensorOptions host() const {
+    check_options(layout, pin_memory, std::nullopt);
+    return c10::TensorOptions().dtype(dtype).device(c10::kCPU);
+  }
+  at::Tensor send(const at::Tensor& made) const {
+    return made.to(c10::Device(c10::DeviceType::PrivateUse1, resolved(device)));
+  }
+};
+
+template <at::Tensor (*make)(std::int64_t, std::int64_t, std::int64_t, c10::TensorOptions)>
+at::Tensor triangle_indices(std::int64_t rows, std::int64_t columns, std::int64_t offset,
+                            std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                            std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const Placement place{dtype, layout, device, pin_memory};
+  return place.send(make(rows, columns, offset, place.host()));
+}
+
+at::Tensor kaiser_window(std::int64_t length, bool periodic, double beta,
+                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const Placement place{dtype, layout, device, pin_memory};
+  return place.send(at::kaiser_window(length, periodic, beta, place.host()));
+}
+
+at::Tensor kaiser_window_periodic(std::int64_t length, bool periodic,
+                                  std::optional<c10::ScalarType> dtype,
+                                  std::optional<c10::Layout> layout,
+                                  std::optional<c10::Device> device,
+                                  std::optional<bool> pin_memory) {
+  return kaiser_window(length, periodic, 12.0, dtype, layout, device, pin_memory);
+}
+
+at::Tensor kaiser_window_default(std::int64_t length, std::optional<c10::ScalarType> dtype,
+                                 std::optional<c10::Layout> layout,
+                                 std::optional<c10::Device> device,
+                                 std::optional<bool> pin_memory) {
+  return kaiser_window(length, true, 12.0, dtype, layout, device, pin_memory);
+}
+
 void record_stream(at::Tensor&, c10::Stream) {}  // submitted work retains the memory it uses
 
 }  // namespace
@@ -205,6 +254,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("logspace.out", &logspace_out);
   library.impl("eye.out", &eye_out);
   library.impl("eye.m_out", &eye_m_out);
+  library.impl("tril_indices", &triangle_indices<&at::tril_indices>);
+  library.impl("triu_indices", &triangle_indices<&at::triu_indices>);
+  library.impl("kaiser_window", &kaiser_window_default);
+  library.impl("kaiser_window.periodic", &kaiser_window_periodic);
+  library.impl("kaiser_window.beta", &kaiser_window);
 }
 
 }  // namespace spyre

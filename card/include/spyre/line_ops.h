@@ -1,5 +1,5 @@
-// Reductions, row operations and scans as a program says them; docs/program-format.md has the
-// words.
+// Reductions, row operations, scans and sorts as a program says them; docs/program-format.md has
+// the words.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +69,28 @@ struct Scan {
   Narrow narrow = Narrow::none;       ///< of the output
   Compute compute = Compute::fp32;
   std::int64_t lines = 0, line_length = 0;
+};
+
+/// Of each line of the input, the elements that the op finds: all of them for sort, k for topk,
+/// topkvalue and topkindex, one for the others. Values and indices are lines of that length; one of
+/// the two may be absent.
+struct Sort {
+  OpFunc op = OpFunc::sort;
+  LineTensor input, values, indices;
+  Narrow narrow = Narrow::none;  ///< of the values
+  Compute compute = Compute::fp32;
+  std::vector<double> constants;
+  std::int64_t lines = 0, line_length = 0;  ///< of the input
+};
+
+/// For each query the place in the sorted line of its number where it could be put: before the
+/// elements that equal it or, to the right, after them.
+struct Search {
+  OpFunc op = OpFunc::searchsorted;
+  LineTensor sequence, queries, output;
+  bool right = false;
+  Compute compute = Compute::fp32;
+  std::int64_t lines = 0, line_length = 0, query_length = 0;
 };
 
 }  // namespace spyre::card

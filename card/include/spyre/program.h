@@ -32,7 +32,8 @@ enum class Opcode : std::uint32_t {
   rows = 5,
   scan = 6,
   matmul = 7,
-  index = 8
+  index = 8,
+  sort = 9
 };
 
 struct ProgramHeader {
@@ -206,6 +207,34 @@ class ProgramBuilder {
         for (const std::int64_t stride : dim.coordinates) add({stride});
       }
     }
+    end_step();
+  }
+
+  /// Sorted lines, the first of them, the middle, the most frequent.
+  void sort(const Sort& sort) {
+    begin_step(Opcode::sort);
+    add({word(sort.op), sort.input.operand, word(sort.input.format), sort.values.operand,
+         word(sort.values.format), word(sort.narrow), sort.indices.operand,
+         word(sort.indices.format), word(sort.compute)});
+    add_constants(sort.constants);
+    add({sort.lines, sort.line_length});
+    add_lines(sort.input.loops);
+    if (sort.values.operand >= 0) add_lines(sort.values.loops);
+    if (sort.indices.operand >= 0) add_lines(sort.indices.loops);
+    end_step();
+  }
+
+  /// Places of queries in sorted lines.
+  void search(const Search& search) {
+    begin_step(Opcode::sort);
+    add({word(search.op), search.sequence.operand, word(search.sequence.format),
+         search.queries.operand, word(search.queries.format), search.output.operand,
+         word(search.output.format), word(search.compute)});
+    add_constants({search.right ? 1.0 : 0.0});
+    add({search.lines, search.line_length, search.query_length});
+    add_lines(search.sequence.loops);
+    add_lines(search.queries.loops);
+    add_lines(search.output.loops);
     end_step();
   }
 
