@@ -1,6 +1,7 @@
 """Random numbers on the spyre device.
 
-A seed gives the numbers it gives on the CPU, rounded to the device format.
+A seed gives the numbers it gives on the CPU, rounded to the device format. Dropout and ``rrelu``
+are the exceptions: they repeat under a seed, too, but draw in another order.
 """
 
 import torch

@@ -58,6 +58,8 @@ inline float logicaland(float a, float b) { return truth((a != 0) & (b != 0)); }
 inline float logicalor(float a, float b) { return truth((a != 0) | (b != 0)); }
 inline float logicalxor(float a, float b) { return truth((a != 0) != (b != 0)); }
 inline float logicalnot(float a) { return truth(a == 0); }
+inline float heaviside(float a, float at_zero) { return a == 0 ? at_zero : truth(a > 0); }
+inline float maskscale(float a, float mask, const K& k) { return a * mask * k.k[0]; }
 
 constexpr float kInfinity32 = __builtin_inff();
 inline float isnan(float a) { return truth(a != a); }
@@ -104,6 +106,9 @@ inline float round(float a) {
 }
 inline float frac(float a) { return a - trunc(a); }
 inline float truncdivide(float a, float b) { return trunc(a / b); }
+inline float rounddecimals(float a, const K& k) {
+  return round(a * k.k[0] / k.k[1]) * k.k[1] / k.k[0];
+}
 
 /// Exact where hard_division() is false: the quotient has at most 30 bits, so that its product with
 /// the divisor fits in a double.
@@ -213,6 +218,8 @@ inline float softshrink(float a, const K& k) {
 }
 inline float threshold(float a, const K& k) { return a <= k.k[0] ? k.k[1] : a; }
 inline float softsign(float a) { return a / (1 + __builtin_fabsf(a)); }
+inline float prelu(float a, float weight) { return a > 0 ? a : a * weight; }
+inline double glu(double a, double b) { return a * sigmoid_of(b); }
 
 /// Twice the argument of tanh, because (1 + tanh(u)) / 2 is sigmoid(2 u).
 inline double gelu_argument(double x) {
@@ -292,6 +299,53 @@ inline double softplusbwd(double g, double x, const DK& k) {
   return scaled > k.k[1] ? g : result;
 }
 inline double logsigmoidbwd(double g, double x) { return g * sigmoid_of(-x); }
+inline double glubwd(double g, double a, double b) {
+  return g * a * (sigmoid_of(b) * sigmoid_of(-b));
+}
+inline float prelubwd(float g, float x, float weight) { return x > 0 ? g : g * weight; }
+inline float preluweightbwd(float g, float x) { return x > 0 ? 0 : g * x; }
+inline float shrinkbwd(float g, float x, const K& k) {
+  return (x >= -k.k[0]) & (x <= k.k[0]) ? 0 : g;
+}
+inline double elubwdresult(double g, double y, const DK& k) {
+  const double below = k.k[2] * (y + k.k[0] * k.k[1]);
+  return g * (y > 0 ? k.k[1] : below);
+}
+
+// ------------------------------------------------------------------------------------------ losses
+
+inline float squareddifference(float a, float b) { return (a - b) * (a - b); }
+inline float msebwd(float g, float a, float b, const K& k) { return k.k[0] * (a - b) * g; }
+
+inline float smoothl1(float a, float b, const K& k) {
+  const float z = __builtin_fabsf(a - b), near = 0.5f * z * z / k.k[0], far = z - 0.5f * k.k[0];
+  return z < k.k[0] ? near : far;
+}
+inline float smoothl1bwd(float g, float a, float b, const K& k) {
+  const float x = a - b, scaled = k.k[0] * g, near = k.k[0] * x * g / k.k[1];
+  const float above = x >= k.k[1] ? scaled : near;
+  return x <= -k.k[1] ? -scaled : above;
+}
+
+inline float huber(float a, float b, const K& k) {
+  const float z = __builtin_fabsf(a - b), near = 0.5f * z * z, far = k.k[0] * (z - 0.5f * k.k[0]);
+  return z <= k.k[0] ? near : far;
+}
+inline float huberbwd(float g, float a, float b, const K& k) {
+  const float x = a - b, low = x < -k.k[1] ? -k.k[1] : x, clipped = low > k.k[1] ? k.k[1] : low;
+  return k.k[0] * clipped * g;
+}
+
+/// A logarithm that a wrong answer given with certainty does not make infinite.
+inline double bounded_log(double logarithm) { return logarithm < -100 ? -100 : logarithm; }
+inline double bce(double x, double target, double weight) {
+  const double yes = bounded_log(log_of(x)), no = bounded_log(log1p_of(-x));
+  return ((target - 1) * no - target * yes) * weight;
+}
+inline double bcebwd(double g, double x, double target, double weight, const DK& k) {
+  const double variance = (1 - x) * x, bounded = variance < 1e-12 ? 1e-12 : variance;
+  return k.k[0] * g * weight * ((x - target) / bounded);
+}
 
 }  // namespace fp32
 }  // namespace

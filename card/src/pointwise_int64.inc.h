@@ -46,6 +46,7 @@ inline I logicaland(I a, I b) { return (a != 0) & (b != 0); }
 inline I logicalor(I a, I b) { return (a != 0) | (b != 0); }
 inline I logicalxor(I a, I b) { return (a != 0) != (b != 0); }
 inline I logicalnot(I a) { return a == 0; }
+inline I heaviside(I a, I at_zero) { return a == 0 ? at_zero : a > 0; }
 inline I bitwiseand(I a, I b) { return a & b; }
 inline I bitwiseor(I a, I b) { return a | b; }
 inline I bitwisexor(I a, I b) { return a ^ b; }
@@ -70,6 +71,19 @@ inline I remainder(I a, I b) {
 inline I floordivide(I a, I b) {
   const I rest = fmod(a, b);
   return truncdivide(a, b) - (rest != 0 && (rest < 0) != (b < 0));
+}
+
+inline I gcd(I a, I b) {
+  uint64_t larger = wrapping(abs(a)), smaller = wrapping(abs(b));
+  while (smaller != 0) {
+    const uint64_t rest = larger % smaller;
+    larger = smaller, smaller = rest;
+  }
+  return static_cast<I>(larger);
+}
+inline I lcm(I a, I b) {
+  const I common = gcd(a, b);
+  return common == 0 ? 0 : abs(mul(truncdivide(a, common), b));
 }
 
 inline I pow(I base, I exponent) {

@@ -8,6 +8,7 @@
 #include "pointwise.h"
 #include "pointwise_fp32.inc.h"
 #include "pointwise_int64.inc.h"
+#include "pointwise_special.inc.h"
 
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
@@ -72,9 +73,14 @@ void each(const void* const* in, void* out, const double* constants, size_t n) {
         for (size_t i = 0; i < n; ++i) o[i] = static_cast<Element>(op(a[i], b[i], c[i], k));
       } else {
         const Element* const d = static_cast<const Element*>(in[3]);
-        const Element* const e = static_cast<const Element*>(in[4]);
-        for (size_t i = 0; i < n; ++i)
-          o[i] = static_cast<Element>(op(a[i], b[i], c[i], d[i], e[i]));
+        if constexpr (requires(Value v, Constants<Value> k) { op(v, v, v, v, k); }) {
+          const auto k = constants_of<Value>(constants);
+          for (size_t i = 0; i < n; ++i) o[i] = static_cast<Element>(op(a[i], b[i], c[i], d[i], k));
+        } else {
+          const Element* const e = static_cast<const Element*>(in[4]);
+          for (size_t i = 0; i < n; ++i)
+            o[i] = static_cast<Element>(op(a[i], b[i], c[i], d[i], e[i]));
+        }
       }
     }
   }
@@ -298,6 +304,46 @@ constexpr Op kPointwiseOps[] = {
     real<fp32::hardswishbwd>(F::hardswishbwd),
     real<fp32::hardsigmoidbwd>(F::hardsigmoidbwd),
     real<fp32::rsqrtbwd>(F::rsqrtbwd),
+
+    real<fp32::logit>(F::logit),
+    real<fp32::sinc>(F::sinc),
+    real<fp32::entr>(F::entr),
+    real<fp32::erfcx>(F::erfcx),
+    real<fp32::log_ndtr>(F::log_ndtr),
+    real<fp32::lgamma>(F::lgamma),
+    real<fp32::digamma>(F::digamma),
+    real<fp32::bessel<0>>(F::i0),
+    real<fp32::bessel_scaled<0>>(F::i0e),
+    real<fp32::bessel<1>>(F::i1),
+    real<fp32::bessel_scaled<1>>(F::i1e),
+    real<fp32::logaddexp2>(F::logaddexp2),
+    real<fp32::xlog1py>(F::xlog1py),
+    both<fp32::heaviside, int64::heaviside>(F::heaviside),
+    whole<int64::gcd>(F::gcd),
+    whole<int64::lcm>(F::lcm),
+    real<fp32::angle>(F::angle),
+    real<fp32::rounddecimals>(F::rounddecimals),
+    real<fp32::frexpmantissa>(F::frexpmantissa),
+    real<fp32::frexpexponent>(F::frexpexponent),
+    real<fp32::maskscale>(F::maskscale),
+
+    real<fp32::glu>(F::glu),
+    real<fp32::glubwd>(F::glubwd),
+    real<fp32::prelu>(F::prelu),
+    real<fp32::prelubwd>(F::prelubwd),
+    real<fp32::preluweightbwd>(F::preluweightbwd),
+    real<fp32::shrinkbwd>(F::shrinkbwd),
+    real<fp32::elubwdresult>(F::elubwdresult),
+    real<fp32::logitbwd>(F::logitbwd),
+
+    real<fp32::squareddifference>(F::squareddifference),
+    real<fp32::smoothl1>(F::smoothl1),
+    real<fp32::huber>(F::huber),
+    real<fp32::bce>(F::bce),
+    real<fp32::msebwd>(F::msebwd),
+    real<fp32::smoothl1bwd>(F::smoothl1bwd),
+    real<fp32::huberbwd>(F::huberbwd),
+    real<fp32::bcebwd>(F::bcebwd),
     {F{}, nullptr, nullptr},
 };
 

@@ -212,16 +212,21 @@ inline double atan2_of(double y, double x) {
 
 // ---------------------------------------------------------------------------------- error function
 
-/// erfc(a) for a >= 0: exp(a^2) erfc(a) (1 + 2a) in t = (a - 3)/(a + 3), to 1e-10.
-inline double erfc_of_positive(double a) {
-  const double x = a > 30 ? 30 : a;  // keeps Infinity out; the result is zero long before
+/// exp(x^2) erfc(x) for x in [0, 10]: times (1 + 2x) in t = (x - 3)/(x + 3), to 1e-10.
+inline double scaled_erfc_of(double x) {
   const double t = (x - 3) / (x + 3);
   const double scaled = polynomial(
       t, 1.25300805824133, -0.13562110716001385, -0.04756229114948793, 0.12964521317825906,
       -0.11927369546729556, 0.06830720794252892, -0.023770891597893425, 0.0025343389311838355,
       0.0018943955907603635, -0.000791368471023742, -0.0001277800840805051, 0.00012685970772722082,
       3.3348582686619454e-05);
-  return scaled / (1 + 2 * x) * exp_of(-(x * x));
+  return scaled / (1 + 2 * x);
+}
+
+/// erfc(a) for a >= 0.
+inline double erfc_of_positive(double a) {
+  const double x = a > 30 ? 30 : a;  // keeps Infinity out; the result is zero long before
+  return scaled_erfc_of(x) * exp_of(-(x * x));
 }
 
 inline double erfc_of(double x) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "spyre/ops.h"
 
@@ -19,9 +20,45 @@ struct RealReference {
   double absolute = 0;  ///< or by this much, times the largest input or result
 };
 
+inline constexpr long double kPi = 3.14159265358979323846264338327950288L;
+
+/// exp(x x) erfc(x), from the definition where the factors have a size, else by the first terms of
+/// the asymptotic series.
+inline double scaled_erfc(double x) {
+  const long double wide = x, z = 1 / (wide * wide);
+  const long double far = (1 - z / 2 + 3 * z * z / 4) / (wide * std::sqrt(kPi));
+  return static_cast<double>(x > 100 ? far : std::exp(wide * wide) * std::erfc(wide));
+}
+
+/// By recurrence to a thousand, where two terms of the asymptotic series suffice.
+inline long double slow_digamma(long double x) {
+  if (x == 0) return std::copysign(std::numeric_limits<long double>::infinity(), -x);
+  if (x < 0) {
+    const long double part = std::remainder(x, 1.0L);
+    if (part == 0 || part != part) return std::numeric_limits<long double>::quiet_NaN();
+    return slow_digamma(1 - x) - kPi / std::tan(kPi * part);
+  }
+  long double result = 0;
+  for (; x < 1000; ++x) result -= 1 / x;
+  return result + std::log(x) - 1 / (2 * x) - 1 / (12 * x * x) + 1 / (120 * x * x * x * x);
+}
+
+/// exp(-|x|) times a modified Bessel function.
+inline double bessel(int order, double x) {
+  const double a = std::fabs(x), sign = order == 1 && std::signbit(x) ? -1 : 1;
+  if (std::isnan(x)) return x;
+  const double mu = 4 * order * order, far = 1 - (mu - 1) / (8 * a) +
+                                             (mu - 1) * (mu - 9) / (128 * a * a) -
+                                             (mu - 1) * (mu - 9) * (mu - 25) / (3072 * a * a * a);
+  if (a > 500) return sign * far / std::sqrt(2 * M_PI * a);
+  return sign * static_cast<double>(std::cyl_bessel_i(static_cast<long double>(order), a) *
+                                    std::exp(-static_cast<long double>(a)));
+}
+
 inline const std::map<OpFunc, RealReference>& real_references() {
   using F = OpFunc;
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
   const auto is = [](bool truth) { return truth ? 1.0 : 0.0; };
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   const auto cdf = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
@@ -195,6 +232,99 @@ inline const std::map<OpFunc, RealReference>& real_references() {
       {F::elubwd, {OP(x[0] * (x[1] > 0 ? k[1] : k[0] * k[1] * k[2] * std::exp(x[1] * k[2]))), 1}},
       {F::softplusbwd, {OP(x[1] * k[0] > k[1] ? x[0] : x[0] * sigmoid(x[1] * k[0])), 1}},
       {F::logsigmoidbwd, {OP(x[0] * sigmoid(-x[1])), 1}},
+      {F::logit,
+       {OP(std::log(clamp(x[0], k[0], 1 - k[0]) / (1 - clamp(x[0], k[0], 1 - k[0])))), 1}},
+      {F::logitbwd, {OP(x[1] < k[0] || x[1] > 1 - k[0] ? 0 : x[0] / (x[1] * (1 - x[1]))), 1}},
+      {F::sinc,
+       {OP([&]() -> double {
+          const long double turns = std::remainder(static_cast<long double>(x[0]), 2.0L);
+          const long double sine = turns == std::floor(turns) ? 0 : std::sin(kPi * turns);
+          return static_cast<double>(x[0] == 0 ? 1 : sine / (kPi * x[0]));
+        }()),
+        1}},
+      {F::entr,
+       {OP(x[0] < 0    ? -infinity
+           : x[0] == 0 ? 0
+                       : -x[0] * std::log(x[0])),
+        1}},
+      {F::erfcx, {OP(scaled_erfc(x[0])), 1}},
+      {F::log_ndtr,
+       {OP(x[0] < -1 ? std::log(scaled_erfc(-x[0] / std::sqrt(2.0)) / 2) - x[0] * x[0] / 2
+                     : std::log1p(-std::erfc(x[0] / std::sqrt(2.0)) / 2)),
+        1}},
+      {F::lgamma, {OP(static_cast<double>(std::lgamma(static_cast<long double>(x[0])))), 1}},
+      {F::digamma, {OP(static_cast<double>(slow_digamma(x[0]))), 1}},
+      {F::i0,
+       {OP(std::fabs(x[0]) > 95 ? infinity : bessel(0, x[0]) * std::exp(std::fabs(x[0]))), 1}},
+      {F::i0e, {OP(bessel(0, x[0])), 1}},
+      {F::i1,
+       {OP(std::fabs(x[0]) > 95 ? std::copysign(infinity, x[0])
+                                : bessel(1, x[0]) * std::exp(std::fabs(x[0]))),
+        1}},
+      {F::i1e, {OP(bessel(1, x[0])), 1}},
+      {F::logaddexp2,
+       {OP(x[0] == x[1] ? x[0] + 1
+           : x[0] != x[0] || x[1] != x[1]
+               ? nan
+               : std::fmax(x[0], x[1]) +
+                     std::log1p(std::exp2(-std::fabs(x[0] - x[1]))) / std::log(2.0)),
+        1, 0x1p-45}},
+      {F::xlog1py,
+       {OP(x[1] != x[1] ? nan
+           : x[0] == 0  ? 0
+                        : x[0] * std::log1p(x[1])),
+        1}},
+      {F::heaviside, {OP(x[0] == 0 ? x[1] : is(x[0] > 0))}},
+      {F::angle, {OP(x[0] != x[0] ? nan : std::atan2(0.0, x[0] == 0 ? 0 : x[0]))}},
+      {F::rounddecimals, {OP(std::nearbyint(f(x[0] * 100)) / 100)}},
+      {F::frexpmantissa, {OP([&] {
+         int exponent;
+         return std::frexp(x[0], &exponent);
+       }())}},
+      {F::frexpexponent, {OP([&]() -> double {
+         int exponent = 0;
+         if (std::isfinite(x[0])) std::frexp(x[0], &exponent);
+         return exponent;
+       }())}},
+      {F::maskscale, {OP(f(x[0] * x[1]) * f(k[0]))}},
+      {F::glu, {OP(x[0] * sigmoid(x[1])), 1}},
+      {F::glubwd, {OP(x[0] * x[1] * (sigmoid(x[2]) * sigmoid(-x[2]))), 1}},
+      {F::prelu, {OP(x[0] > 0 ? x[0] : x[0] * x[1])}},
+      {F::prelubwd, {OP(x[1] > 0 ? x[0] : x[0] * x[2])}},
+      {F::preluweightbwd, {OP(x[1] > 0 ? 0 : x[0] * x[1])}},
+      {F::shrinkbwd, {OP(std::fabs(x[1]) <= f(k[0]) ? 0 : x[0])}},
+      {F::elubwdresult, {OP(x[0] * (x[1] > 0 ? k[1] : k[2] * (x[1] + k[0] * k[1]))), 1}},
+      {F::squareddifference, {OP(double{f(x[0] - x[1])} * f(x[0] - x[1]))}},
+      {F::msebwd, {OP(f(f(k[0]) * f(x[1] - x[2])) * x[0])}},
+      {F::smoothl1, {OP([&] {
+         const float z = f(std::fabs(x[0] - x[1]));
+         const float beta = f(k[0]);
+         return z < beta ? double{f(f(0.5 * z) * z)} / beta : double{z} - f(0.5 * beta);
+       }())}},
+      {F::smoothl1bwd, {OP([&] {
+         const float z = f(x[1] - x[2]);
+         const float norm = f(k[0]);
+         const float beta = f(k[1]);
+         if (std::fabs(z) >= beta) return std::copysign(1.0, z) * norm * x[0];
+         return double{f(f(norm * z) * x[0])} / beta;
+       }())}},
+      {F::huber, {OP([&] {
+         const float z = f(std::fabs(x[0] - x[1]));
+         const float delta = f(k[0]);
+         return z <= delta ? double{f(0.5 * z)} * z : double{delta} * f(z - f(0.5 * delta));
+       }())}},
+      {F::huberbwd, {OP(f(f(k[0]) * f(clamp(f(x[1] - x[2]), -f(k[1]), f(k[1])))) * x[0])}},
+      {F::bce,
+       {OP([&] {
+          const double yes = std::log(x[0]);
+          const double no = std::log1p(-x[0]);
+          return ((x[1] - 1) * (no < -100 ? -100 : no) - x[1] * (yes < -100 ? -100 : yes)) * x[2];
+        }()),
+        1, 0x1p-40}},
+      {F::bcebwd,
+       {OP(k[0] * x[0] * x[3] *
+           ((x[1] - x[2]) / ((1 - x[1]) * x[1] < 1e-12 ? 1e-12 : (1 - x[1]) * x[1]))),
+        1}},
   };
 #undef OP
   return references;
@@ -269,6 +399,13 @@ inline const std::map<OpFunc, WholeReference>& whole_references() {
       {F::logicalor, OP(x[0] || x[1])},
       {F::logicalxor, OP(!x[0] != !x[1])},
       {F::logicalnot, OP(!x[0])},
+      {F::heaviside, OP(x[0] == 0 ? x[1] : x[0] > 0)},
+      {F::gcd, OP(std::gcd(x[0], x[1]))},
+      {F::lcm, OP([&]() -> W {
+         if (x[0] == 0 || x[1] == 0) return 0;
+         const W product = W{x[0]} * x[1] / std::gcd(x[0], x[1]);
+         return std::abs(wrapped(static_cast<unsigned __int128>(product)));
+       }())},
       {F::bitwiseand, OP(x[0] & x[1])},
       {F::bitwiseor, OP(x[0] | x[1])},
       {F::bitwisexor, OP(x[0] ^ x[1])},

@@ -83,7 +83,13 @@ std::vector<double> constants_for(OpFunc op) {
       return {0.5, 1e30, -2e30};
     case OpFunc::elu:
     case OpFunc::elubwd:
+    case OpFunc::elubwdresult:
       return {1.5, 1.05, 0.75};
+    case OpFunc::logit:
+    case OpFunc::logitbwd:
+      return {0.125};
+    case OpFunc::rounddecimals:
+      return {100, 1};
     case OpFunc::threshold:
       return {0.5, 20};
     case OpFunc::axpy:

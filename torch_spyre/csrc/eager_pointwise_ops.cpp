@@ -1,17 +1,22 @@
 // ATen's pointwise ops in terms of the card's. Most are the `.out` kernels of structured ops:
 // PyTorch has worked out dtype and size of `out` by then, and the other variants arrive here too.
+#include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <tuple>
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/result_type.h>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarType.h>
 #include <torch/library.h>
 
 #include "eager_plan.h"
-#include "eager_pointwise.h"
+#include "eager_pointwise_kernels.h"
+#include "spyre_copy.h"
 #include "spyre_dtypes.h"
 #include "spyre_tensor_impl.h"
 
@@ -20,44 +25,6 @@ namespace {
 
 using at::Tensor;
 using c10::Scalar;
-
-Tensor number(const Scalar& value) {
-  Tensor tensor = at::scalar_tensor(value, at::device(at::kCPU));
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
-
-/// Structured ops come with `out` in its size; for the others, and for out=, it is made so.
-void resize(Tensor& out, c10::IntArrayRef size) {
-  if (out.sizes() != size) out.resize_(size);
-}
-
-template <OpFunc op>
-Tensor& unary(const Tensor& self, Tensor& out) {
-  resize(out, self.sizes());
-  pointwise(op, out, {self}, self.scalar_type());
-  return out;
-}
-
-template <OpFunc op>
-Tensor& binary(const Tensor& self, const Tensor& other, Tensor& out) {
-  resize(out, at::infer_size(self.sizes(), other.sizes()));
-  pointwise(op, out, {self, other}, at::result_type(self, other));
-  return out;
-}
-
-template <OpFunc op>
-Tensor& binary_scalar(const Tensor& self, const Scalar& other, Tensor& out) {
-  pointwise(op, out, {self, number(other)}, at::result_type(self, other));
-  return out;
-}
-
-/// a op b in a floating dtype, whatever the inputs are.
-template <OpFunc op>
-Tensor& binary_float(const Tensor& self, const Tensor& other, Tensor& out) {
-  pointwise(op, out, {self, other}, c10::ScalarType::Float);
-  return out;
-}
 
 Tensor& add(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   const auto common = at::result_type(self, other);
@@ -113,6 +80,20 @@ Tensor& clamp_max(const Tensor& self, const Scalar& high, Tensor& out) {
   return clamp(self, std::nullopt, high, out);
 }
 
+Tensor& clamp_tensor(const Tensor& self, const std::optional<Tensor>& low,
+                     const std::optional<Tensor>& high, Tensor& out) {
+  if (!low || !low->defined()) return binary<OpFunc::minimum>(self, *high, out);
+  if (!high || !high->defined()) return binary<OpFunc::maximum>(self, *low, out);
+  Tensor above = at::empty(out.sizes(), out.options());  // `out` may be the upper bound
+  pointwise(OpFunc::maximum, above, {self, *low}, out.scalar_type());
+  pointwise(OpFunc::minimum, out, {above, *high}, out.scalar_type());
+  return out;
+}
+
+Tensor rsub(const Tensor& self, const Tensor& other, const Scalar& alpha) {
+  return at::sub(other, self, alpha);
+}
+
 Tensor floor_divide(const Tensor& self, const Tensor& other) {
   const Tensor& on_card = is_spyre(self) ? self : other;
   Tensor out = at::empty(at::infer_size(self.sizes(), other.sizes()),
@@ -121,82 +102,6 @@ Tensor floor_divide(const Tensor& self, const Tensor& other) {
 }
 Tensor& floor_divide_(Tensor& self, const Tensor& other) {
   return binary<OpFunc::floordivide>(self, other, self);
-}
-
-Tensor hardswish(const Tensor& self) {
-  Tensor out = at::empty_like(self);
-  return unary<OpFunc::hardswish>(self, out);
-}
-Tensor& hardswish_(Tensor& self) { return unary<OpFunc::hardswish>(self, self); }
-
-Tensor& hardtanh_out(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
-  resize(out, self.sizes());
-  return clamp(self, low, high, out);
-}
-Tensor hardtanh(const Tensor& self, const Scalar& low, const Scalar& high) {
-  Tensor out = at::empty_like(self);
-  return clamp(self, low, high, out);
-}
-Tensor& hardtanh_(Tensor& self, const Scalar& low, const Scalar& high) {
-  return clamp(self, low, high, self);
-}
-
-Tensor relu(const Tensor& self) {
-  Tensor out = at::empty_like(self);
-  pointwise(OpFunc::relufwd, out, {self}, self.scalar_type());
-  return out;
-}
-Tensor& relu_(Tensor& self) {
-  pointwise(OpFunc::relufwd, self, {self}, self.scalar_type());
-  return self;
-}
-
-Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
-  pointwise(approximate == "tanh" ? OpFunc::gelutanh : OpFunc::geluerf, out, {self},
-            self.scalar_type());
-  return out;
-}
-Tensor& gelu_backward(const Tensor& grad, const Tensor& self, std::string_view approximate,
-                      Tensor& out) {
-  pointwise(approximate == "tanh" ? OpFunc::gelutanhbwd : OpFunc::geluerfbwd, out, {grad, self},
-            self.scalar_type());
-  return out;
-}
-
-template <OpFunc op>
-Tensor& backward(const Tensor& grad, const Tensor& saved, Tensor& out) {
-  pointwise(op, out, {grad, saved}, saved.scalar_type());
-  return out;
-}
-
-Tensor& threshold_backward(const Tensor& grad, const Tensor& self, const Scalar& threshold,
-                           Tensor& out) {
-  pointwise(OpFunc::thresholdbwd, out, {grad, self}, self.scalar_type(), {threshold.toDouble()});
-  return out;
-}
-
-Tensor& leaky_relu(const Tensor& self, const Scalar& slope, Tensor& out) {
-  pointwise(OpFunc::leakyrelu, out, {self}, self.scalar_type(), {slope.toDouble()});
-  return out;
-}
-
-Tensor& elu(const Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale,
-            Tensor& out) {
-  pointwise(OpFunc::elu, out, {self}, self.scalar_type(),
-            {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
-  return out;
-}
-
-Tensor& softplus(const Tensor& self, const Scalar& beta, const Scalar& threshold, Tensor& out) {
-  pointwise(OpFunc::softplus, out, {self}, self.scalar_type(),
-            {beta.toDouble(), threshold.toDouble()});
-  return out;
-}
-
-Tensor& threshold(const Tensor& self, const Scalar& limit, const Scalar& value, Tensor& out) {
-  pointwise(OpFunc::threshold, out, {self}, self.scalar_type(),
-            {limit.toDouble(), value.toDouble()});
-  return out;
 }
 
 Tensor& addcmul(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value,
@@ -249,10 +154,103 @@ Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const Scalar& value
   return masked_fill_tensor(self, mask, number(value));
 }
 
-Tensor isnan(const Tensor& self) {
+template <OpFunc op>
+Tensor test(const Tensor& self) {
   Tensor out = at::empty_like(self, self.options().dtype(at::kBool));
-  pointwise(OpFunc::isnan, out, {self}, self.scalar_type());
+  pointwise(op, out, {self}, self.scalar_type());
   return out;
+}
+
+/// Whether x is Infinity, or -Infinity: integers never are.
+template <int sign>
+Tensor& is_infinity(const Tensor& self, Tensor& out) {
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true))
+    spyre::fill(out, false);
+  else
+    pointwise(OpFunc::equal, out, {self, number(sign * std::numeric_limits<double>::infinity())},
+              self.scalar_type());
+  return out;
+}
+
+/// The largest number of a dtype, as the card holds it: bfloat16 reaches no further than DLFloat16.
+double largest(c10::ScalarType dtype) {
+  constexpr double kLargestDlFloat16 = 0x1.FE8p32;
+  if (dtype == at::kHalf) return std::numeric_limits<c10::Half>::max();
+  if (dtype == at::kBFloat16) return kLargestDlFloat16;
+  return std::numeric_limits<float>::max();
+}
+Tensor& nan_to_num(const Tensor& self, std::optional<double> nan, std::optional<double> above,
+                   std::optional<double> below, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "nan_to_num: dtype of out: ", out.scalar_type(),
+              " should be same as input: ", self.scalar_type());
+  resize(out, self.sizes());
+  const double limit = largest(self.scalar_type());
+  pointwise(OpFunc::nan_to_num, out, {self}, self.scalar_type(),
+            {nan.value_or(0), above.value_or(limit), below.value_or(-limit)});
+  return out;
+}
+
+Tensor& round_decimals(const Tensor& self, std::int64_t decimals, Tensor& out) {
+  if (decimals == 0) return unary<OpFunc::round>(self, out);
+  const double power = std::pow(10.0, std::abs(decimals));
+  pointwise(OpFunc::rounddecimals, out, {self}, self.scalar_type(),
+            {decimals > 0 ? power : 1, decimals > 0 ? 1 : power});
+  return out;
+}
+
+std::tuple<Tensor&, Tensor&> frexp(const Tensor& self, Tensor& mantissa, Tensor& exponent) {
+  TORCH_CHECK(self.is_floating_point(),
+              "torch.frexp() only supports floating-point dtypes, got: ", self.scalar_type());
+  unary<OpFunc::frexpmantissa>(self, mantissa);
+  resize(exponent, self.sizes());
+  pointwise(OpFunc::frexpexponent, exponent, {self}, self.scalar_type());
+  return {mantissa, exponent};
+}
+
+/// Options of a result that is floating even for integers.
+c10::TensorOptions floating(const Tensor& self) {
+  const bool whole = c10::isIntegralType(self.scalar_type(), /*includeBool=*/true);
+  return whole ? self.options().dtype(c10::get_default_dtype()) : self.options();
+}
+
+Tensor& angle_out(const Tensor& self, Tensor& out) { return unary<OpFunc::angle>(self, out); }
+Tensor angle(const Tensor& self) {
+  Tensor out = at::empty_like(self, floating(self));
+  return angle_out(self, out);
+}
+
+Tensor& logit_out(const Tensor& self, std::optional<double> eps, Tensor& out) {
+  check_floating(out);
+  resize(out, self.sizes());
+  pointwise(OpFunc::logit, out, {self}, self.scalar_type(), {eps.value_or(-1)});
+  return out;
+}
+Tensor logit(const Tensor& self, std::optional<double> eps) {
+  Tensor out = at::empty_like(self, floating(self));
+  return logit_out(self, eps, out);
+}
+Tensor& logit_(Tensor& self, std::optional<double> eps) { return logit_out(self, eps, self); }
+Tensor& logit_backward(const Tensor& grad, const Tensor& self, std::optional<double> eps,
+                       Tensor& out) {
+  pointwise(OpFunc::logitbwd, out, {grad, self}, self.scalar_type(), {eps.value_or(-1)});
+  return out;
+}
+
+bool equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found ", self.device(), " and ",
+              other.device(), ".");
+  TORCH_CHECK(self.dtype() == other.dtype(), "Expected object of data type ", self.dtype(),
+              " but got data type ", other.dtype(), " for argument 'other' in call to equal");
+  return self.sizes() == other.sizes() && at::eq(self, other).all().item<bool>();
+}
+
+/// Zeros that autograd uses as a gradient that does not matter.
+Tensor efficient_zeros(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                       std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                       std::optional<bool> pin_memory) {
+  return at::zeros(size, dtype, layout, device, pin_memory);
 }
 
 Tensor& bitwise_not(const Tensor& self, Tensor& out) {
@@ -299,31 +297,43 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("round.out", &unary<OpFunc::round>);
   m.impl("frac.out", &unary<OpFunc::frac>);
   m.impl("signbit.out", &unary<OpFunc::signbit>);
-  m.impl("silu.out", &unary<OpFunc::silu>);
-  m.impl("mish.out", &unary<OpFunc::mish>);
-  m.impl("hardswish.out", &unary<OpFunc::hardswish>);
-  m.impl("hardsigmoid.out", &unary<OpFunc::hardsigmoid>);
   m.impl("logical_not.out", &unary<OpFunc::logicalnot>);
   m.impl("bitwise_not.out", &bitwise_not);
-  m.impl("isnan", &isnan);
-  m.impl("hardswish", &hardswish);
-  m.impl("hardswish_", &hardswish_);
-  m.impl("hardtanh", &hardtanh);
-  m.impl("hardtanh.out", &hardtanh_out);
-  m.impl("hardtanh_", &hardtanh_);
-  m.impl("relu", &relu);
-  m.impl("relu_", &relu_);
-  m.impl("gelu.out", &gelu);
-  m.impl("leaky_relu.out", &leaky_relu);
-  m.impl("elu.out", &elu);
-  m.impl("softplus.out", &softplus);
-  m.impl("threshold.out", &threshold);
+  m.impl("isnan", &test<OpFunc::isnan>);
+  m.impl("isinf", &test<OpFunc::isinf>);
+  m.impl("isfinite", &test<OpFunc::isfinite>);
+  m.impl("isposinf.out", &is_infinity<1>);
+  m.impl("isneginf.out", &is_infinity<-1>);
+  m.impl("nan_to_num.out", &nan_to_num);
+  m.impl("round.decimals_out", &round_decimals);
+  m.impl("frexp.Tensor_out", &frexp);
+  m.impl("angle", &angle);
+  m.impl("angle.out", &angle_out);
+  m.impl("logit", &logit);
+  m.impl("logit.out", &logit_out);
+  m.impl("logit_", &logit_);
+  m.impl("logit_backward.grad_input", &logit_backward);
+  m.impl("erfinv.out", &unary<OpFunc::erfinv>);
+  m.impl("sinc.out", &unary<OpFunc::sinc>);
+  m.impl("lgamma.out", &unary<OpFunc::lgamma>);
+  m.impl("digamma.out", &unary<OpFunc::digamma>);
+  m.impl("i0.out", &unary<OpFunc::i0>);
+  m.impl("special_i0e.out", &unary<OpFunc::i0e>);
+  m.impl("special_i1.out", &unary<OpFunc::i1>);
+  m.impl("special_i1e.out", &unary<OpFunc::i1e>);
+  m.impl("special_modified_bessel_i0.out", &unary<OpFunc::i0>);
+  m.impl("special_modified_bessel_i1.out", &unary<OpFunc::i1>);
+  m.impl("special_entr.out", &unary<OpFunc::entr>);
+  m.impl("special_erfcx.out", &unary<OpFunc::erfcx>);
+  m.impl("special_log_ndtr.out", &unary<OpFunc::log_ndtr>);
   m.impl("clamp.out", &clamp);
   m.impl("clamp_min.out", &clamp_min);
   m.impl("clamp_max.out", &clamp_max);
+  m.impl("clamp.Tensor_out", &clamp_tensor);
 
   m.impl("add.out", &add);
   m.impl("sub.out", &sub);
+  m.impl("rsub.Tensor", &rsub);
   m.impl("mul.out", &binary<OpFunc::mul>);
   m.impl("div.out", &binary_float<OpFunc::realdiv>);
   m.impl("div.out_mode", &div_mode);
@@ -341,6 +351,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("atan2.out", &binary_float<OpFunc::atan2>);
   m.impl("hypot.out", &binary_float<OpFunc::hypot>);
   m.impl("copysign.out", &binary_float<OpFunc::copysign>);
+  m.impl("logaddexp.out", &binary_float<OpFunc::logaddexp>);
+  m.impl("logaddexp2.out", &binary_float<OpFunc::logaddexp2>);
+  m.impl("xlogy.OutTensor", &binary_float<OpFunc::xlogy>);
+  m.impl("special_xlog1py.out", &binary_float<OpFunc::xlog1py>);
+  m.impl("heaviside.out", &binary<OpFunc::heaviside>);
+  m.impl("gcd.out", &binary<OpFunc::gcd>);
+  m.impl("lcm.out", &binary<OpFunc::lcm>);
   m.impl("pow.Tensor_Tensor_out", &binary<OpFunc::pow>);
   m.impl("pow.Tensor_Scalar_out", &pow_tensor_scalar);
   m.impl("pow.Scalar_out", &pow_scalar);
@@ -369,16 +386,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("ge.Scalar_out", &binary_scalar<OpFunc::greaterequal>);
   m.impl("lt.Scalar_out", &binary_scalar<OpFunc::lesserthan>);
   m.impl("le.Scalar_out", &binary_scalar<OpFunc::lesserequal>);
+  m.impl("equal", &equal);
   m.impl("where.self", &where);
   m.impl("where.self_out", &where_out);
   m.impl("masked_fill_.Scalar", &masked_fill_scalar);
   m.impl("masked_fill_.Tensor", &masked_fill_tensor);
-
-  m.impl("sigmoid_backward.grad_input", &backward<OpFunc::sigmoidbwd>);
-  m.impl("tanh_backward.grad_input", &backward<OpFunc::tanhbwd>);
-  m.impl("silu_backward.grad_input", &backward<OpFunc::silubwd>);
-  m.impl("gelu_backward.grad_input", &gelu_backward);
-  m.impl("threshold_backward.grad_input", &threshold_backward);
+  m.impl("_efficientzerotensor", &efficient_zeros);
 }
 
 }  // namespace spyre::eager

@@ -3,7 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/kaiser_window.h>
 #include <ATen/ops/linspace.h>
@@ -105,16 +104,6 @@ at::Tensor& zero(at::Tensor& self) {
 }
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) { return element_to_host(self).item(); }
-
-bool equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(),
-              "Expected all tensors to be on the same device, but found ", self.device(), " and ",
-              other.device(), ".");
-  TORCH_CHECK(self.dtype() == other.dtype(), "Expected object of data type ", self.dtype(),
-              " but got data type ", other.dtype(), " for argument 'other' in call to equal");
-  if (self.sizes() != other.sizes()) return false;
-  return at::equal(self.cpu(), other.cpu());
-}
 
 /// Values that follow from a formula: made on the host, in the dtype of `out`, then sent.
 at::Tensor& send(at::Tensor& out, const at::Tensor& host) {
@@ -246,7 +235,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("fill_.Tensor", &fill_tensor);
   library.impl("zero_", &zero);
   library.impl("_local_scalar_dense", &local_scalar_dense);
-  library.impl("equal", &equal);
   library.impl("record_stream", &record_stream);
   library.impl("arange.start_out", &arange_out);
   library.impl("range.out", &range_out);

@@ -4,10 +4,7 @@
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/bernoulli.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/randperm.h>
-#include <torch/library.h>
+#include <ATen/core/Tensor.h>
 
 #include "spyre_device_enum.h"
 #include "spyre_runtime.h"
@@ -89,94 +86,6 @@ void seed_all(std::uint64_t seed) {
     const std::lock_guard lock(generator.mutex());
     generator.set_current_seed(seed);
   }
-}
-
-// ------------------------------------------------------------------------------------ random fills
-
-namespace {
-
-using Gen = std::optional<at::Generator>;
-
-at::Generator chosen(const Gen& generator, c10::Device device) {
-  if (!generator || !generator->defined()) return default_generator(device.index());
-  TORCH_CHECK(generator->device() == device, "Expected a '", device,
-              "' generator device but found '", generator->device(), "'");
-  return *generator;
-}
-
-/// Draws values on the host, in the dtype of `self`, and sends them.
-template <typename Draw>
-at::Tensor& draw_into(at::Tensor& self, const Gen& generator, Draw&& draw) {
-  at::Generator source = chosen(generator, self.device());
-  at::Tensor host = at::empty(self.sizes(), self.options().device(c10::kCPU));
-  {
-    const std::lock_guard lock(source.mutex());
-    draw(host, source.get<SpyreGeneratorImpl>()->host());
-  }
-  self.copy_(host);
-  return self;
-}
-
-at::Tensor& uniform_(at::Tensor& self, double from, double to, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.uniform_(from, to, g); });
-}
-at::Tensor& normal_(at::Tensor& self, double mean, double std, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.normal_(mean, std, g); });
-}
-at::Tensor& random_(at::Tensor& self, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(g); });
-}
-at::Tensor& random_to(at::Tensor& self, std::int64_t to, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(to, g); });
-}
-at::Tensor& random_from(at::Tensor& self, std::int64_t from, std::optional<std::int64_t> to,
-                        Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(from, to, g); });
-}
-at::Tensor& bernoulli_float(at::Tensor& self, double p, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.bernoulli_(p, g); });
-}
-at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.bernoulli_(p.cpu(), g); });
-}
-at::Tensor bernoulli(const at::Tensor& p, Gen generator) {
-  at::Tensor self = at::empty(p.sizes(), p.options());
-  return bernoulli_tensor(self, p, generator);
-}
-at::Tensor& exponential_(at::Tensor& self, double lambda, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.exponential_(lambda, g); });
-}
-at::Tensor& geometric_(at::Tensor& self, double p, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.geometric_(p, g); });
-}
-at::Tensor& cauchy_(at::Tensor& self, double median, double sigma, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.cauchy_(median, sigma, g); });
-}
-at::Tensor& log_normal_(at::Tensor& self, double mean, double std, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.log_normal_(mean, std, g); });
-}
-at::Tensor& randperm_out(std::int64_t n, Gen generator, at::Tensor& out) {
-  out.resize_({n});
-  return draw_into(out, generator,
-                   [&](auto& t, auto& g) { t.copy_(at::randperm(n, g, t.options())); });
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("uniform_", &uniform_);
-  library.impl("normal_", &normal_);
-  library.impl("random_", &random_);
-  library.impl("random_.to", &random_to);
-  library.impl("random_.from", &random_from);
-  library.impl("bernoulli", &bernoulli);
-  library.impl("bernoulli_.float", &bernoulli_float);
-  library.impl("bernoulli_.Tensor", &bernoulli_tensor);
-  library.impl("exponential_", &exponential_);
-  library.impl("geometric_", &geometric_);
-  library.impl("cauchy_", &cauchy_);
-  library.impl("log_normal_", &log_normal_);
-  library.impl("randperm.generator_out", &randperm_out);
 }
 
 }  // namespace spyre

@@ -1,0 +1,256 @@
+// Activations and their derivatives in terms of the card's pointwise ops.
+#include <tuple>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include "eager_pointwise_kernels.h"
+
+namespace spyre::eager {
+namespace {
+
+using at::Tensor;
+using c10::Scalar;
+
+Tensor hardswish(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return unary<OpFunc::hardswish>(self, out);
+}
+Tensor& hardswish_(Tensor& self) { return unary<OpFunc::hardswish>(self, self); }
+
+Tensor& clip(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
+  pointwise(OpFunc::clip, out, {self}, self.scalar_type(), {low.toDouble(), high.toDouble()});
+  return out;
+}
+Tensor& hardtanh_out(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
+  resize(out, self.sizes());
+  return clip(self, low, high, out);
+}
+Tensor hardtanh(const Tensor& self, const Scalar& low, const Scalar& high) {
+  Tensor out = at::empty_like(self);
+  return clip(self, low, high, out);
+}
+Tensor& hardtanh_(Tensor& self, const Scalar& low, const Scalar& high) {
+  return clip(self, low, high, self);
+}
+
+Tensor relu(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  pointwise(OpFunc::relufwd, out, {self}, self.scalar_type());
+  return out;
+}
+Tensor& relu_(Tensor& self) {
+  pointwise(OpFunc::relufwd, self, {self}, self.scalar_type());
+  return self;
+}
+
+Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
+  pointwise(approximate == "tanh" ? OpFunc::gelutanh : OpFunc::geluerf, out, {self},
+            self.scalar_type());
+  return out;
+}
+Tensor& leaky_relu(const Tensor& self, const Scalar& slope, Tensor& out) {
+  pointwise(OpFunc::leakyrelu, out, {self}, self.scalar_type(), {slope.toDouble()});
+  return out;
+}
+
+Tensor& elu(const Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale,
+            Tensor& out) {
+  pointwise(OpFunc::elu, out, {self}, self.scalar_type(),
+            {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
+  return out;
+}
+
+Tensor& softplus(const Tensor& self, const Scalar& beta, const Scalar& threshold, Tensor& out) {
+  pointwise(OpFunc::softplus, out, {self}, self.scalar_type(),
+            {beta.toDouble(), threshold.toDouble()});
+  return out;
+}
+
+Tensor& threshold(const Tensor& self, const Scalar& limit, const Scalar& value, Tensor& out) {
+  pointwise(OpFunc::threshold, out, {self}, self.scalar_type(),
+            {limit.toDouble(), value.toDouble()});
+  return out;
+}
+
+Tensor& shrink(OpFunc op, const Tensor& self, const Scalar& lambda, Tensor& out) {
+  pointwise(op, out, {self}, self.scalar_type(), {lambda.toDouble()});
+  return out;
+}
+Tensor& hardshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
+  return shrink(OpFunc::hardshrink, self, lambda, out);
+}
+Tensor& softshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
+  return shrink(OpFunc::softshrink, self, lambda, out);
+}
+
+/// The second result is what the CPU's backward op would want to have kept; the card's does not.
+std::tuple<Tensor&, Tensor&> log_sigmoid_out(const Tensor& self, Tensor& out, Tensor& buffer) {
+  unary<OpFunc::logsigmoid>(self, out);
+  return {out, buffer};
+}
+std::tuple<Tensor, Tensor> log_sigmoid(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return {unary<OpFunc::logsigmoid>(self, out), at::empty({0}, self.options())};
+}
+
+/// The two halves along `dim`, of the input or of its gradient.
+std::pair<Tensor, Tensor> halves(const Tensor& whole, std::int64_t dim) {
+  const std::int64_t size = whole.size(dim) / 2;
+  return {whole.narrow(dim, 0, size), whole.narrow(dim, size, size)};
+}
+
+Tensor& glu(const Tensor& self, std::int64_t dim, Tensor& out) {
+  const auto [value, gate] = halves(self, dim);
+  pointwise(OpFunc::glu, out, {value, gate}, self.scalar_type());
+  return out;
+}
+Tensor& glu_backward_out(const Tensor& grad, const Tensor& self, std::int64_t dim, Tensor& out) {
+  TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
+  TORCH_CHECK(self.size(dim) % 2 == 0, "Halving dimension must be even, but dimension ", dim,
+              " is size ", self.size(dim));
+  resize(out, self.sizes());
+  const auto [value, gate] = halves(self, dim);
+  const auto [value_grad, gate_grad] = halves(out, dim);
+  pointwise(OpFunc::glu, value_grad, {grad, gate}, self.scalar_type());
+  pointwise(OpFunc::glubwd, gate_grad, {grad, value, gate}, self.scalar_type());
+  return out;
+}
+Tensor glu_backward(const Tensor& grad, const Tensor& self, std::int64_t dim) {
+  Tensor out = at::empty_like(self);
+  return glu_backward_out(grad, self, dim, out);
+}
+
+Tensor prelu(const Tensor& self, const Tensor& weight) {
+  Tensor out = at::empty_like(self);
+  pointwise(OpFunc::prelu, out, {self, weight}, self.scalar_type());
+  return out;
+}
+std::tuple<Tensor, Tensor> prelu_backward(const Tensor& grad, const Tensor& self,
+                                          const Tensor& weight) {
+  Tensor self_grad = at::empty_like(self);
+  Tensor weight_grad = at::empty(self.sizes(), weight.options());
+  pointwise(OpFunc::prelubwd, self_grad, {grad, self, weight}, self.scalar_type());
+  pointwise(OpFunc::preluweightbwd, weight_grad, {grad, self}, self.scalar_type());
+  return {self_grad, weight_grad};
+}
+
+// ------------------------------------------------------------------------------------- derivatives
+
+Tensor& gelu_backward(const Tensor& grad, const Tensor& self, std::string_view approximate,
+                      Tensor& out) {
+  pointwise(approximate == "tanh" ? OpFunc::gelutanhbwd : OpFunc::geluerfbwd, out, {grad, self},
+            self.scalar_type());
+  return out;
+}
+
+Tensor& threshold_backward(const Tensor& grad, const Tensor& self, const Scalar& threshold,
+                           Tensor& out) {
+  pointwise(OpFunc::thresholdbwd, out, {grad, self}, self.scalar_type(), {threshold.toDouble()});
+  return out;
+}
+
+Tensor& leaky_relu_backward(const Tensor& grad, const Tensor& self, const Scalar& slope, bool,
+                            Tensor& out) {
+  pointwise(OpFunc::leakyrelubwd, out, {grad, self}, self.scalar_type(), {slope.toDouble()});
+  return out;
+}
+
+Tensor& elu_backward(const Tensor& grad, const Scalar& alpha, const Scalar& scale,
+                     const Scalar& input_scale, bool is_result, const Tensor& saved, Tensor& out) {
+  pointwise(is_result ? OpFunc::elubwdresult : OpFunc::elubwd, out, {grad, saved},
+            saved.scalar_type(), {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
+  return out;
+}
+
+Tensor& softplus_backward(const Tensor& grad, const Tensor& self, const Scalar& beta,
+                          const Scalar& threshold, Tensor& out) {
+  pointwise(OpFunc::softplusbwd, out, {grad, self}, self.scalar_type(),
+            {beta.toDouble(), threshold.toDouble()});
+  return out;
+}
+
+Tensor& hardtanh_backward_out(const Tensor& grad, const Tensor& self, const Scalar& low,
+                              const Scalar& high, Tensor& out) {
+  resize(out, self.sizes());
+  pointwise(OpFunc::hardtanhbwd, out, {grad, self}, self.scalar_type(),
+            {low.toDouble(), high.toDouble()});
+  return out;
+}
+Tensor hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& low,
+                         const Scalar& high) {
+  Tensor out = at::empty_like(self);
+  return hardtanh_backward_out(grad, self, low, high, out);
+}
+
+Tensor& shrink_backward(const Tensor& grad, const Tensor& self, const Scalar& lambda, Tensor& out) {
+  pointwise(OpFunc::shrinkbwd, out, {grad, self}, self.scalar_type(), {lambda.toDouble()});
+  return out;
+}
+
+/// For ops without a structured kernel.
+template <OpFunc op>
+Tensor backward_of(const Tensor& grad, const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return backward<op>(grad, self, out);
+}
+
+Tensor& log_sigmoid_backward_out(const Tensor& grad, const Tensor& self, const Tensor&,
+                                 Tensor& out) {
+  return backward<OpFunc::logsigmoidbwd>(grad, self, out);
+}
+Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&) {
+  return backward_of<OpFunc::logsigmoidbwd>(grad, self);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("silu.out", &unary<OpFunc::silu>);
+  m.impl("mish.out", &unary<OpFunc::mish>);
+  m.impl("hardswish.out", &unary<OpFunc::hardswish>);
+  m.impl("hardsigmoid.out", &unary<OpFunc::hardsigmoid>);
+  m.impl("hardswish", &hardswish);
+  m.impl("hardswish_", &hardswish_);
+  m.impl("hardtanh", &hardtanh);
+  m.impl("hardtanh.out", &hardtanh_out);
+  m.impl("hardtanh_", &hardtanh_);
+  m.impl("relu", &relu);
+  m.impl("relu_", &relu_);
+  m.impl("gelu.out", &gelu);
+  m.impl("leaky_relu.out", &leaky_relu);
+  m.impl("elu.out", &elu);
+  m.impl("softplus.out", &softplus);
+  m.impl("threshold.out", &threshold);
+  m.impl("hardshrink.out", &hardshrink);
+  m.impl("softshrink.out", &softshrink);
+  m.impl("log_sigmoid_forward", &log_sigmoid);
+  m.impl("log_sigmoid_forward.output", &log_sigmoid_out);
+  m.impl("glu.out", &glu);
+  m.impl("_prelu_kernel", &prelu);
+
+  m.impl("sigmoid_backward.grad_input", &backward<OpFunc::sigmoidbwd>);
+  m.impl("tanh_backward.grad_input", &backward<OpFunc::tanhbwd>);
+  m.impl("silu_backward.grad_input", &backward<OpFunc::silubwd>);
+  m.impl("gelu_backward.grad_input", &gelu_backward);
+  m.impl("threshold_backward.grad_input", &threshold_backward);
+  m.impl("leaky_relu_backward.grad_input", &leaky_relu_backward);
+  m.impl("elu_backward.grad_input", &elu_backward);
+  m.impl("softplus_backward.grad_input", &softplus_backward);
+  m.impl("hardsigmoid_backward.grad_input", &backward<OpFunc::hardsigmoidbwd>);
+  m.impl("hardshrink_backward.grad_input", &shrink_backward);
+  m.impl("softshrink_backward.grad_input", &shrink_backward);
+  m.impl("hardswish_backward", &backward_of<OpFunc::hardswishbwd>);
+  m.impl("mish_backward", &backward_of<OpFunc::mishbwd>);
+  m.impl("hardtanh_backward", &hardtanh_backward);
+  m.impl("hardtanh_backward.grad_input", &hardtanh_backward_out);
+  m.impl("log_sigmoid_backward", &log_sigmoid_backward);
+  m.impl("log_sigmoid_backward.grad_input", &log_sigmoid_backward_out);
+  m.impl("glu_backward", &glu_backward);
+  m.impl("glu_backward.grad_input", &glu_backward_out);
+  m.impl("_prelu_kernel_backward", &prelu_backward);
+}
+
+}  // namespace spyre::eager
