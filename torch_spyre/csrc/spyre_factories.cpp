@@ -150,7 +150,7 @@ struct Placement {
   std::optional<bool> pin_memory;
 
   c10::TensorOptions host() const {
-    check_options(layout, pin_memory, std::nullopt);
+    check_options(layout, pin_memory);
     return c10::TensorOptions().dtype(dtype).device(c10::kCPU);
   }
   at::Tensor send(const at::Tensor& made) const {
