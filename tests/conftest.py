@@ -17,3 +17,33 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("spyre"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "spyre")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--write-supported-operations",
+        action="store_true",
+        help="put what the tests of PyTorch's databases found into docs/supported-operations.md",
+    )
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """What became of the entries of PyTorch's databases, if all of them ran."""
+    everything = [report for group in terminalreporter.stats.values() for report in group]
+    reports = [report for report in everything if getattr(report, "when", None) == "call"]
+    for section in ("operations", "modules"):
+        findings = [
+            (name, found, list(fallbacks))
+            for report in reports
+            for kind, (name, found, fallbacks) in (
+                entry for entry in report.user_properties if entry[0] == section
+            )
+        ]
+        if not findings:
+            continue
+        import supported_operations
+
+        terminalreporter.section(f"PyTorch's {section} on spyre")
+        terminalreporter.line(supported_operations.counts(findings).plain())
+        if config.getoption("write_supported_operations"):
+            supported_operations.write(section, findings)

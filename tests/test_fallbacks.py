@@ -70,3 +70,105 @@ def test_the_environment_can_refuse():
         TORCH_SPYRE_FALLBACK="error",
     )
     assert "refused True" in str(result)
+
+
+# ------------------------------------------------------- arguments and results of every kind
+
+
+quietly = pytest.mark.filterwarnings("ignore::torch_spyre.ops.fallbacks.FallbackWarning")
+
+
+@quietly
+def test_results_may_be_lists_of_tensors():
+    x = torch.rand(20, 2)
+    counts, edges = torch.histogramdd(x.to("spyre"), bins=[3, 4])
+    expected, expected_edges = torch.histogramdd(x, bins=[3, 4])
+    assert torch.equal(counts.cpu(), expected)
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(edges, expected_edges, strict=True))
+
+
+@quietly
+def test_several_out_tensors_are_written_and_grow():
+    x = torch.rand(4, 3)
+    q, r = torch.empty(0, device="spyre"), torch.empty(0, device="spyre")
+    result = torch.linalg.qr(x.to("spyre"), out=(q, r))
+    assert result[0] is q
+    assert result[1] is r
+    for ours, cpu in zip((q, r), torch.linalg.qr(x), strict=True):
+        assert torch.equal(ours.cpu(), cpu)
+
+
+@quietly
+def test_writing_to_a_view_changes_its_base():
+    base = torch.arange(24.0).reshape(4, 6)
+    card = base.to("spyre")
+    for x in (base, card):
+        x[1:, ::2].T.put_(torch.tensor([0, 4], device=x.device), torch.tensor([7.0, 8.0]).to(x))
+    assert torch.equal(card.cpu(), base)
+
+
+@quietly
+def test_optional_tensors_may_be_missing():
+    x = torch.rand(5, 4)
+    labels = torch.tensor([0, 3, 1, 2, 0])
+    for weight in (None, torch.rand(4)):
+        ours = torch.nn.functional.multi_margin_loss(
+            x.to("spyre"), labels.to("spyre"), weight=None if weight is None else weight.to("spyre")
+        )
+        cpu = torch.nn.functional.multi_margin_loss(x, labels, weight=weight)
+        torch.testing.assert_close(ours.cpu(), cpu)
+
+
+@quietly
+def test_a_number_may_be_a_tensor_of_the_cpu():
+    x = torch.rand(5).to("spyre")
+    assert torch.equal(torch.heaviside(x, torch.tensor(0.5)).cpu(), torch.ones(5))
+
+
+@quietly
+def test_random_ops_draw_from_the_generator_of_the_device():
+    weights = torch.rand(50)
+
+    def draw(device, generator=None):
+        return torch.multinomial(weights.to(device), 10, generator=generator).cpu()
+
+    torch.spyre.manual_seed(3)
+    first = draw("spyre")
+    torch.manual_seed(9)  # the CPU's numbers do not matter
+    torch.spyre.manual_seed(3)
+    assert torch.equal(draw("spyre"), first)
+    assert not torch.equal(draw("spyre"), first)
+    own = [torch.Generator(device).manual_seed(5) for device in ("spyre", "cpu")]
+    assert torch.equal(draw("spyre", own[0]), draw("cpu", own[1]))
+    with pytest.raises(RuntimeError, match="generator"):
+        draw("spyre", own[1])
+
+
+@quietly
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_an_op_that_the_cpu_has_not_in_16_bits_runs_in_float32(dtype):
+    x = torch.rand(2, 3, 4, 4, 4).to(dtype).to("spyre")
+    with pytest.raises(NotImplementedError):
+        torch.nn.functional.multilabel_margin_loss(x[0, 0, 0].cpu(), torch.zeros(4, 4).long())
+    ours = torch.nn.functional.multilabel_margin_loss(
+        x[0, 0, 0], torch.zeros(4, 4, device="spyre").long()
+    )
+    cpu = torch.nn.functional.multilabel_margin_loss(
+        x[0, 0, 0].cpu().float(), torch.zeros(4, 4).long()
+    )
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours.cpu().float(), cpu, rtol=2**-7, atol=0)
+
+
+@quietly
+def test_kernels_that_pytorch_has_for_every_device_but_ours():
+    x = torch.tensor([[1.0, 2, 2], [3, 3, 1]])
+    for ours, cpu in zip(x.to("spyre").mode(), x.mode(), strict=True):
+        assert torch.equal(ours.cpu(), cpu)
+    torch.testing.assert_close(torch.linalg.pinv(x.to("spyre")).cpu(), torch.linalg.pinv(x))
+    assert torch.linalg.matrix_rank(x.to("spyre")).item() == 2
+    parameter = x.to("spyre").requires_grad_()
+    torch.linalg.pinv(parameter).sum().backward()
+    expected = x.clone().requires_grad_()
+    torch.linalg.pinv(expected).sum().backward()
+    torch.testing.assert_close(parameter.grad.cpu(), expected.grad)

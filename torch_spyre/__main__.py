@@ -1,4 +1,4 @@
-"""``python -m torch_spyre``: what this machine has, and how a tensor lies on a card."""
+"""``python -m torch_spyre``: what this machine has, what ops do, how a tensor lies on a card."""
 
 import argparse
 import math
@@ -8,10 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from torch_spyre.environment import VARIABLES
+from torch_spyre.tools import ops_command
 from torch_spyre.tools.tables import Table, size
 from torch_spyre.version import __version__
 
-_DESCRIPTION = "Shows what this machine has, and how a tensor lies in a Spyre card's memory."
+_DESCRIPTION = (
+    "Shows what this machine has, what happens to each op on spyre, and how a tensor lies in a "
+    "Spyre card's memory."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,6 +56,16 @@ def _parser() -> argparse.ArgumentParser:
     machine.set_defaults(run=_machine)
     for command in (env, machine):
         command.add_argument("--markdown", action="store_true", help="print Markdown tables")
+
+    ops = commands.add_parser(
+        "ops",
+        help="what runs on the card, what on the CPU, and what not",
+        description="Every ATen op with what happens to it on spyre, read from PyTorch's "
+        "dispatcher; and the ops of the card itself, read from the op table.",
+        epilog="Example: python -m torch_spyre ops softmax",
+    )
+    ops_command.add_options(ops)
+    ops.set_defaults(run=ops_command.run)
 
     layout = commands.add_parser(
         "layout",

@@ -3,6 +3,7 @@
 #include <array>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -118,6 +119,22 @@ Three batch_norm(const Tensor& input, const OptionalTensor& weight_given,
   return {output, mean, scale};
 }
 
+/// The schema does not say that the running statistics change: a fallback would lose them.
+std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_out(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+    const OptionalTensor& mean, const OptionalTensor& variance, bool training, double momentum,
+    double epsilon, Tensor& out, Tensor& saved_mean, Tensor& saved_scale) {
+  const auto results = batch_norm(input, weight, bias, mean, variance, training, momentum, epsilon);
+  const auto give = [](Tensor& target, const Tensor& result) {
+    at::native::resize_output(target, result.sizes());
+    target.copy_(result);
+  };
+  give(out, std::get<0>(results));
+  give(saved_mean, std::get<1>(results));
+  give(saved_scale, std::get<2>(results));
+  return {out, saved_mean, saved_scale};
+}
+
 Three batch_norm_legit(const Tensor& input, const OptionalTensor& weight,
                        const OptionalTensor& bias, Tensor& mean, Tensor& variance, bool training,
                        double momentum, double epsilon) {
@@ -166,7 +183,7 @@ Three batch_norm_backward(const Tensor& gradient, const Tensor& input,
     if (train && input.numel() > 0) {
       const double share = static_cast<double>(channels) / static_cast<double>(input.numel());
       const Tensor slope = at::mul(at::mul(channelwise(product_sum, rank), scale), share);
-      const Tensor common = products;  // its values are summed up by now
+      const Tensor common = products;
       normalize(common, input, mean, slope, {}, at::mul(channelwise(sum, rank), share));
       normalize(of_input, gradient, common, factor);
     } else {
@@ -261,6 +278,9 @@ Three group_norm_backward(const Tensor& gradient, const Tensor& input, const Ten
   const auto like = (given.defined() ? given : input).scalar_type();
 
   Tensor of_input, of_weight, of_bias;
+  // Before the input's, which reuses the memory of the products.
+  if (wanted[1]) of_weight = wide_sum(product_sum, {0}).reshape({channels}).to(like);
+  if (wanted[2]) of_bias = wide_sum(sum, {0}).reshape({channels}).to(like);
   if (wanted[0]) {
     of_input = at::empty(input.sizes(), input.options());
     const double share =
@@ -269,14 +289,12 @@ Three group_norm_backward(const Tensor& gradient, const Tensor& input, const Ten
       const Tensor weighted = weight.defined() ? at::mul(sums, weight) : sums;
       return at::mul(wide_sum(weighted, {2}, true), share);
     };
-    const Tensor common = products;  // its values are summed up by now
+    const Tensor common = products;
     normalize(common, x, mean, at::mul(scale, group_mean(product_sum)), {}, group_mean(sum));
     const Tensor weighted = weight.defined() ? wide_like(x) : g;
     if (weight.defined()) pointwise(OpFunc::mul, weighted, {g, weight}, at::kFloat);
     normalize(groups.split(of_input), weighted, common, scale);
   }
-  if (wanted[1]) of_weight = wide_sum(product_sum, {0}).reshape({channels}).to(like);
-  if (wanted[2]) of_bias = wide_sum(sum, {0}).reshape({channels}).to(like);
   return {of_input, of_weight, of_bias};
 }
 
@@ -317,6 +335,7 @@ std::tuple<Tensor, Tensor> weight_norm_backward(const Tensor& gradient, const Te
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_batch_norm", batch_norm);
+  m.impl("native_batch_norm.out", batch_norm_out);
   m.impl("_native_batch_norm_legit", batch_norm_legit);
   m.impl("_native_batch_norm_legit.no_stats", batch_norm_no_stats);
   m.impl("_batch_norm_with_update", batch_norm_with_update);

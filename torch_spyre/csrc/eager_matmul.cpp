@@ -6,6 +6,7 @@
 #include <ATen/ops/addmv_meta.h>
 #include <ATen/ops/baddbmm_meta.h>
 #include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm_meta.h>
 #include <torch/library.h>
@@ -155,7 +156,11 @@ Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch
               batch1.size(1), "x", batch1.size(2), " and ", batch2.size(1), "x", batch2.size(2),
               ")");
   const std::int64_t depth = batch1.size(0) * batch1.size(2);
-  return addmm_out(self, batch1.transpose(0, 1).reshape({batch1.size(1), depth}),
+  // In place on an addend that is broadcast, the result's shape replaces the addend's.
+  const bool grows =
+      out.is_same(self) && out.sizes() != c10::IntArrayRef{batch1.size(1), batch2.size(2)};
+  return addmm_out(grows ? self.clone() : self,
+                   batch1.transpose(0, 1).reshape({batch1.size(1), depth}),
                    batch2.reshape({depth, batch2.size(2)}), beta, alpha, out);
 }
 

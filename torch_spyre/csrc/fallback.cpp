@@ -1,15 +1,18 @@
 // The long tail: an op without a kernel for the card runs on the CPU. Inputs come to the host,
-// results go back; mutation and out= are kept. Never silent: each op is counted, and the first time
-// Python is told.
+// results go back; mutation and out= are kept, and the device's generator is the one that is drawn
+// from. Never silent: each op is counted, and the first time Python is told.
 #include "fallback.h"
 
 #include <mutex>
 
 #include <ATen/native/CPUFallback.h>
+#include <ATen/ops/linalg_pinv.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <pybind11/pybind11.h>
 #include <torch/library.h>
 
 #include "spyre_environment.h"
+#include "spyre_generator.h"
 
 namespace spyre::fallback {
 namespace {
@@ -36,6 +39,103 @@ Record& record() {
   return instance;
 }
 
+/// The device an op runs on, by its arguments.
+c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
+  const auto found = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_privateuseone();
+  };
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && found(argument.toTensor())) return argument.toTensor().device();
+    if (argument.isTensorList())
+      for (const at::Tensor& tensor : argument.toTensorVector())
+        if (found(tensor)) return tensor.device();
+    if (argument.isDevice()) return argument.toDevice();
+  }
+  return c10::Device(c10::DeviceType::PrivateUse1);
+}
+
+/// Puts the CPU generator behind the device's in its place among the arguments. Hold what is
+/// returned while numbers are drawn.
+std::unique_lock<std::mutex> lend_generator(const c10::FunctionSchema& schema,
+                                            torch::jit::Stack& stack) {
+  const std::size_t count = schema.arguments().size();
+  const auto first = stack.end() - static_cast<std::ptrdiff_t>(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (schema.arguments()[i].name() != "generator") continue;
+    c10::IValue& argument = first[static_cast<std::ptrdiff_t>(i)];
+    const c10::Device device = device_of(c10::ArrayRef(&*first, count));
+    at::Generator source =
+        argument.isGenerator() ? argument.toGenerator() : default_generator(device.index());
+    TORCH_CHECK(source.device().type() == c10::DeviceType::PrivateUse1, "Expected a '",
+                device.type(), "' generator but found one of '", source.device(), "'");
+    std::unique_lock lock(source.mutex());
+    argument = source.get<SpyreGeneratorImpl>()->host();
+    return lock;
+  }
+  return {};
+}
+
+bool is_narrow(const at::Tensor& tensor) {
+  return tensor.defined() && c10::isReducedFloatingType(tensor.scalar_type());
+}
+
+/// The 16-bit floating dtype among the arguments.
+std::optional<c10::ScalarType> narrow_dtype(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && is_narrow(argument.toTensor()))
+      return argument.toTensor().scalar_type();
+    if (argument.isTensorList())
+      for (const at::Tensor& tensor : argument.toTensorVector())
+        if (is_narrow(tensor)) return tensor.scalar_type();
+  }
+  return std::nullopt;
+}
+
+/// Runs an op for which the CPU has no 16-bit kernel with float32 in place of 16-bit tensors.
+void run_wide(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+              c10::ArrayRef<c10::IValue> arguments, c10::ScalarType narrow) {
+  const auto widened = [](const at::Tensor& tensor) {
+    return is_narrow(tensor) ? tensor.to(c10::kFloat) : tensor;
+  };
+  std::vector<c10::IValue> wide(arguments.begin(), arguments.end());
+  for (c10::IValue& argument : wide) {
+    if (argument.isTensor()) {
+      argument = widened(argument.toTensor());
+    } else if (argument.isTensorList()) {
+      std::vector<at::Tensor> tensors = argument.toTensorVector();
+      for (at::Tensor& tensor : tensors) tensor = widened(tensor);
+      argument = std::move(tensors);
+    }
+    stack->push_back(argument);
+  }
+  at::native::cpu_fallback(op, stack);
+
+  // What was written to: the caller's tensors get the values, and are what is returned.
+  const auto own = [&](const at::Tensor& result) {
+    for (std::size_t i = 0; i < wide.size(); ++i)
+      if (wide[i].isTensor() && result.is_same(wide[i].toTensor())) return arguments[i].toTensor();
+    return result.defined() && result.scalar_type() == c10::kFloat ? result.to(narrow) : result;
+  };
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
+    if (!alias || !alias->isWrite() || !wide[i].isTensor()) continue;
+    const at::Tensor& target = arguments[i].toTensor();
+    if (!is_narrow(target)) continue;
+    if (target.sizes() != wide[i].toTensor().sizes()) target.resize_(wide[i].toTensor().sizes());
+    target.copy_(wide[i].toTensor());
+  }
+  const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size());
+  for (auto result = first; result != stack->end(); ++result) {
+    if (result->isTensor()) {
+      *result = own(result->toTensor());
+    } else if (result->isTensorList()) {
+      std::vector<at::Tensor> tensors = result->toTensorVector();
+      for (at::Tensor& tensor : tensors) tensor = own(tensor);
+      *result = std::move(tensors);
+    }
+  }
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
   Record& shared = record();
@@ -53,15 +153,27 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const pybind11::gil_scoped_acquire gil;
     if (shared.hook) shared.hook(name);
   }
-  at::native::cpu_fallback(op, stack);
+  const auto lock = lend_generator(op.schema(), *stack);
+  const auto arguments = torch::jit::last(*stack, op.schema().arguments().size()).vec();
+  const std::size_t below = stack->size() - arguments.size();
+  try {
+    at::native::cpu_fallback(op, stack);
+  } catch (const c10::NotImplementedError&) {
+    const std::optional<c10::ScalarType> narrow = narrow_dtype(arguments);
+    if (!narrow) throw;
+    stack->resize(below);
+    run_wide(op, stack, arguments, *narrow);
+  }
 }
 
-/// One kernel that updates all parameters on the CPU would only look fused.
-void refuse_fused(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, c10::toString(op.operator_name()),
-      ": there are no fused optimizers for spyre. Leave fused=True out: the default updates the "
-      "parameters on the card, too.");
+/// PyTorch's own makes float64 tensors of the bounds, which the card has not.
+at::Tensor pinv(const at::Tensor& self, std::optional<double> atol, std::optional<double> rtol,
+                bool hermitian) {
+  const auto bound = [&](std::optional<double> value) {
+    return value ? std::optional(at::scalar_tensor(*value, self.options().dtype(c10::kFloat)))
+                 : std::nullopt;
+  };
+  return at::linalg_pinv(self, bound(atol), bound(rtol), hermitian);
 }
 
 }  // namespace
@@ -87,11 +199,18 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
 }
 
+// PyTorch has kernels of these for every device, which then refuse ours or use float64.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const char* name :
-       {"_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
-        "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr"})
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_fused>());
+       {"linalg_pinv.atol_rtol_tensor", "linalg_matrix_rank", "linalg_matrix_rank.out",
+        "linalg_matrix_rank.tol_tensor", "linalg_matrix_rank.out_tol_tensor",
+        "linalg_matrix_rank.atol_rtol_tensor", "linalg_matrix_rank.atol_rtol_tensor_out",
+        "linalg_matrix_rank.atol_rtol_float", "linalg_matrix_rank.atol_rtol_float_out"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  library.impl("linalg_pinv.atol_rtol_float", &pinv);
+}
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("linalg_pinv.atol_rtol_float", &pinv);
 }
 
 }  // namespace spyre::fallback

@@ -216,7 +216,10 @@ at::Tensor drawn_mask(const at::Tensor& like, double keep) {
 at::Tensor dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "Mask should be Bool Scalar Type",
               mask.scalar_type());
-  at::Tensor out = at::empty_like(grad);
+  // Numbers that are scaled are no integers any more.
+  const bool whole = c10::isIntegralType(grad.scalar_type(), /*includeBool=*/true);
+  at::Tensor out =
+      at::empty_like(grad, grad.options().dtype(whole ? at::kFloat : grad.scalar_type()));
   eager::pointwise(OpFunc::maskscale, out, {grad, mask}, at::kFloat, {scale});
   return out;
 }
