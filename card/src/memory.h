@@ -16,6 +16,7 @@
 
 #include "blocks.h"
 #include "process.h"
+#include "scratchpads.h"
 #include "spyre/card.h"
 
 namespace spyre::card {
@@ -100,12 +101,14 @@ class DeviceMemory {
   }
   MemoryInfo info(MemoryKind kind) const;
   void trim();
+  const Scratchpads& scratchpads() const { return scratchpads_; }
 
  private:
   const Arena& arena_of(Handle handle) const;
   Arena& arena_of(Handle handle);
 
   Arena tensors_, programs_;
+  const Scratchpads scratchpads_;
   HomeProcess home_;
 };
 

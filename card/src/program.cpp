@@ -106,7 +106,7 @@ void SoftProgram::check(std::span<const Extent> operands) const {
 }
 
 void SoftProgram::run(std::span<const Extent> operands) const {
-  for (const auto& step : steps_) step->run(operands);
+  for (const auto& step : steps_) step->run(operands, memory_->scratchpads());
 }
 
 }  // namespace spyre::card

@@ -12,6 +12,7 @@
 
 #include "clock.h"
 #include "memory.h"
+#include "scratchpads.h"
 #include "spyre/card.h"
 
 namespace spyre::card {
@@ -31,6 +32,8 @@ class Step {
   virtual Traffic traffic() const = 0;
   /// Called with operands that meet the needs.
   virtual void run(std::span<const Extent> operands) const = 0;
+  /// The same for a step that also works in the cores' scratchpads.
+  virtual void run(std::span<const Extent> operands, const Scratchpads&) const { run(operands); }
 };
 
 /// Decode the step at `index` of a program. Throws Error(invalid_argument) that names the step and

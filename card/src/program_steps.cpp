@@ -21,6 +21,7 @@ constexpr Decoder kDecoders[] = {
     {Opcode::matmul, "matmul", decode_matmul},
     {Opcode::index, "index", decode_index},
     {Opcode::sort, "sort", decode_sort},
+    {Opcode::cores, "cores", decode_cores},
 };
 
 }  // namespace

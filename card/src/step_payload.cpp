@@ -59,6 +59,15 @@ Narrow PayloadReader::narrow(const char* field) {
 
 double PayloadReader::real(const char* field) { return std::bit_cast<double>(word(field)); }
 
+std::span<const std::byte> PayloadReader::words(const char* field, std::int64_t count) {
+  if (count < 0 || static_cast<std::uint64_t>(count) > words_left())
+    refuse(field, std::to_string(count) + " words do not fit in the " +
+                      std::to_string(words_left()) + " that follow");
+  const auto taken = payload_.first(static_cast<std::size_t>(count) * sizeof(std::int64_t));
+  payload_ = payload_.subspan(taken.size());
+  return taken;
+}
+
 void PayloadReader::finish() const {
   if (!payload_.empty()) refuse("payload size", std::to_string(words_left()) + " words too many");
 }

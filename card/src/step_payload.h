@@ -33,7 +33,10 @@ class PayloadReader {
   DataFormat format(const char* field);
   Narrow narrow(const char* field);
   double real(const char* field);  ///< the bits of a double
-  void finish() const;             ///< nothing may be left
+  /// The next so many words, as they are.
+  std::span<const std::byte> words(const char* field, std::int64_t count);
+  std::size_t step_index() const { return step_index_; }
+  void finish() const;  ///< nothing may be left
 
   /// Complaints name this loop nest from now on; -1 for none.
   void in_loop(std::int64_t loop) { loop_ = loop; }

@@ -21,5 +21,6 @@ std::unique_ptr<const Step> decode_search(PayloadReader& reader, const OpInfo& o
 std::unique_ptr<const Step> decode_pointwise(PayloadReader& reader);
 std::unique_ptr<const Step> decode_matmul(PayloadReader& reader);
 std::unique_ptr<const Step> decode_index(PayloadReader& reader);
+std::unique_ptr<const Step> decode_cores(PayloadReader& reader);
 
 }  // namespace spyre::card

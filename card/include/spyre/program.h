@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "spyre/card.h"
+#include "spyre/core_program.h"
 #include "spyre/index_ops.h"
 #include "spyre/line_ops.h"
 #include "spyre/matmul.h"
@@ -33,7 +34,8 @@ enum class Opcode : std::uint32_t {
   scan = 6,
   matmul = 7,
   index = 8,
-  sort = 9
+  sort = 9,
+  cores = 10
 };
 
 struct ProgramHeader {
@@ -238,6 +240,18 @@ class ProgramBuilder {
     end_step();
   }
 
+  /// Steps that the cores run side by side.
+  void cores(const CoreProgram& program) {
+    begin_step(Opcode::cores);
+    add({program.cores, count(program.operands)});
+    for (const CoreProgram::Operand& operand : program.operands) {
+      add({operand.operand});
+      for (const std::int64_t offset : operand.offset) add({offset});
+    }
+    add_nodes(program.nodes);
+    end_step();
+  }
+
   /// The program. The builder is as new afterwards.
   std::vector<std::byte> finish() {
     std::vector<std::byte> program(sizeof(ProgramHeader) + body_.size() * sizeof(std::int64_t));
@@ -277,6 +291,25 @@ class ProgramBuilder {
       add({count(loop.size), loop.tensor_offset, loop.line_offset, loop.position_offset});
       for (std::size_t d = 0; d < loop.size.size(); ++d)
         add({loop.size[d], loop.tensor.at(d), loop.line.at(d), loop.position.at(d)});
+    }
+  }
+
+  void add_nodes(const std::vector<CoreProgram::Node>& nodes) {
+    add({count(nodes)});
+    for (const CoreProgram::Node& node : nodes) {
+      if (node.step.empty()) {
+        add({1, node.count, count(node.advances)});
+        for (const CoreProgram::Advance& advance : node.advances)
+          add({advance.operand, advance.bytes});
+        add_nodes(node.body);
+        continue;
+      }
+      add({0, node.first_core, node.end_core});
+      const std::size_t words = (node.step.size() - sizeof(ProgramHeader)) / sizeof(std::int64_t);
+      const std::size_t at = body_.size();
+      body_.resize(at + words);
+      std::memcpy(body_.data() + at, node.step.data() + sizeof(ProgramHeader),
+                  words * sizeof(std::int64_t));
     }
   }
 

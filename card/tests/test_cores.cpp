@@ -1,0 +1,181 @@
+// Steps spread over cores: parts of operands, scratchpads, loops, and what is refused.
+#include <numeric>
+
+#include "line_support.h"
+
+using namespace spyre::card;
+using namespace spyre::card::test;
+using spyre::OpFunc;
+
+namespace {
+
+constexpr std::int64_t kLanes = 32;  // 32-bit integers in a stick
+constexpr std::int64_t kStick = 128;
+
+/// Operand `to` = operand `a` + operand `b`, so many sticks of integers.
+std::vector<std::byte> add_step(std::int64_t a, std::int64_t b, std::int64_t to,
+                                std::int64_t sticks = 1) {
+  Pointwise step;
+  step.op = OpFunc::add;
+  step.compute = Compute::int64;
+  step.inputs = {{a, kInt32}, {b, kInt32}};
+  step.output = {to, kInt32};
+  step.nests = {{{{sticks * kLanes, {1, 1, 1}}}, {0, 0, 0}}};
+  ProgramBuilder builder;
+  builder.pointwise(step);
+  return builder.finish();
+}
+
+CoreProgram::Node step_node(std::vector<std::byte> step, std::int64_t first, std::int64_t end) {
+  CoreProgram::Node node;
+  node.step = std::move(step);
+  node.first_core = first;
+  node.end_core = end;
+  return node;
+}
+
+CoreProgram::Node loop_node(std::int64_t count, std::vector<CoreProgram::Advance> advances,
+                            std::vector<CoreProgram::Node> body) {
+  CoreProgram::Node node;
+  node.count = count;
+  node.advances = std::move(advances);
+  node.body = std::move(body);
+  return node;
+}
+
+std::vector<std::byte> program(const CoreProgram& cores) {
+  ProgramBuilder builder;
+  builder.cores(cores);
+  return builder.finish();
+}
+
+CoreProgram::Operand part(std::int64_t operand, std::int64_t cores, std::int64_t bytes,
+                          std::int64_t start = 0) {
+  CoreProgram::Operand result{operand, {}};
+  for (std::int64_t core = 0; core < cores; ++core) result.offset.push_back(start + core * bytes);
+  return result;
+}
+
+constexpr std::int64_t kPad = CoreProgram::Operand::kScratchpad;
+
+/// y = 4 x: the double of x waits in the scratchpad. `tiles` sticks a core, in a loop.
+CoreProgram quadruple(std::int64_t cores, std::int64_t tiles) {
+  CoreProgram description;
+  description.cores = cores;
+  description.operands = {part(0, cores, tiles * kStick), part(kPad, cores, 0, 4096),
+                          part(1, cores, tiles * kStick)};
+  description.nodes = {
+      loop_node(tiles, {{0, kStick}, {2, kStick}},
+                {step_node(add_step(0, 0, 1), 0, cores), step_node(add_step(1, 1, 2), 0, cores)})};
+  return description;
+}
+
+struct Bench {
+  std::shared_ptr<SoftCard> card = small_card(64 * kMiB);
+  std::unique_ptr<Stream> stream = card->create_stream(0);
+
+  std::vector<std::int32_t> run(const CoreProgram& description, std::int64_t elements) {
+    std::vector<std::int32_t> host(static_cast<std::size_t>(elements));
+    std::iota(host.begin(), host.end(), 1);
+    const std::size_t bytes = host.size() * 4;
+    const Handle x = card->allocate(bytes, MemoryKind::tensor),
+                 y = card->allocate(bytes, MemoryKind::tensor);
+    stream->to_card(host.data(), bytes, x, copy(elements, true), Submit::wait, nullptr);
+    const Handle operands[] = {x, y};
+    stream->launch(card->load_program(program(description)), operands, Submit::wait, nullptr);
+    stream->to_host(y, host.data(), bytes, copy(elements, false), Submit::wait, nullptr);
+    card->free(x);
+    card->free(y);
+    return host;
+  }
+};
+
+}  // namespace
+
+TEST(every_core_works_on_its_part_through_its_scratchpad) {
+  Bench bench;
+  for (const std::int64_t cores : {1, 2, 7, 32}) {
+    const std::int64_t tiles = 3;
+    const auto got = bench.run(quadruple(cores, tiles), cores * tiles * kLanes);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      CHECK_EQ(got[i], 4 * (static_cast<std::int32_t>(i) + 1));
+  }
+}
+
+TEST(the_last_core_may_do_something_else) {
+  Bench bench;
+  CoreProgram description;
+  description.cores = 4;
+  description.operands = {part(0, 4, 2 * kStick), part(1, 4, 2 * kStick)};
+  description.nodes = {step_node(add_step(0, 0, 1, 2), 0, 3),
+                       step_node(add_step(0, 0, 1, 1), 3, 4)};
+  const auto got = bench.run(description, 7 * kLanes);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    CHECK_EQ(got[i], 2 * (static_cast<std::int32_t>(i) + 1));
+}
+
+TEST(loops_nest_and_a_loop_of_no_iterations_does_nothing) {
+  Bench bench;
+  CoreProgram description;
+  description.cores = 2;
+  description.operands = {part(0, 2, 6 * kStick), part(1, 2, 6 * kStick)};
+  const auto body = loop_node(3, {{0, kStick}, {1, kStick}}, {step_node(add_step(0, 0, 1), 0, 2)});
+  description.nodes = {loop_node(2, {{0, 3 * kStick}, {1, 3 * kStick}}, {body}),
+                       loop_node(0, {{0, kStick}}, {step_node(add_step(0, 1, 1), 0, 2)})};
+  const auto got = bench.run(description, 12 * kLanes);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    CHECK_EQ(got[i], 2 * (static_cast<std::int32_t>(i) + 1));
+}
+
+TEST(what_a_core_cannot_have_is_refused_at_load) {
+  const auto card = small_card();
+  const auto load = [&](const CoreProgram& description) {
+    card->load_program(program(description));
+  };
+  const CoreProgram good = quadruple(4, 2);
+  load(good);
+
+  CoreProgram bad = good;
+  bad.operands[1].offset[3] = spyre::kLxBytesPerCore;
+  CHECK_THROWS(load(bad), "a scratchpad has 2097152");
+  bad = good;
+  bad.operands[0].offset[1] = 64;
+  CHECK_THROWS(load(bad), "are not whole sticks");
+  bad = good;
+  bad.operands[0].offset[1] = -128;
+  CHECK_THROWS(load(bad), "offset");
+  bad = good;
+  bad.cores = 33;
+  CHECK_THROWS(load(bad), "cores");
+  bad = good;
+  bad.operands.pop_back();
+  bad.nodes[0].advances.pop_back();
+  CHECK_THROWS(load(bad), "operand: 2, but the cores have 2");
+  bad = good;
+  bad.nodes[0].body[0].end_core = 5;
+  CHECK_THROWS(load(bad), "end core");
+  bad = good;
+  bad.nodes[0].body[0].step = program(good);
+  CHECK_THROWS(load(bad), "cores have no cores of their own");
+  bad = good;
+  bad.nodes[0].advances[0].bytes = std::int64_t{1} << 36;
+  bad.nodes[0].count = 1 << 20;
+  CHECK_THROWS(load(bad), "advance");
+}
+
+TEST(a_launch_needs_what_the_farthest_core_touches) {
+  Bench bench;
+  const Handle small = bench.card->allocate(7 * kStick, MemoryKind::tensor),
+               large = bench.card->allocate(8 * kStick, MemoryKind::tensor);
+  const auto loaded = bench.card->load_program(program(quadruple(4, 2)));
+  const Handle good[] = {large, large}, bad[] = {small, large};
+  bench.stream->launch(loaded, good, Submit::wait, nullptr);
+  CHECK_THROWS(bench.stream->launch(loaded, bad, Submit::wait, nullptr), "(cores) touches");
+}
+
+TEST(damaged_core_programs_are_refused_or_run) {
+  CoreProgram description = quadruple(3, 2);
+  description.operands[1].operand = 1;  // no scratchpad: the fuzzer runs steps without a card
+  description.operands[1].offset.assign(3, 3 * 2 * kStick);
+  fuzz_program(program(description), 3, 1, 4000);
+}
