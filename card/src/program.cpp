@@ -86,6 +86,7 @@ void SoftProgram::add(std::unique_ptr<const Step> step) {
   }
   traffic_.read += step->traffic().read;
   traffic_.written += step->traffic().written;
+  uses_scratchpads_ |= step->uses_scratchpads();
   steps_.push_back(std::move(step));
 }
 
@@ -106,7 +107,13 @@ void SoftProgram::check(std::span<const Extent> operands) const {
 }
 
 void SoftProgram::run(std::span<const Extent> operands) const {
-  for (const auto& step : steps_) step->run(operands, memory_->scratchpads());
+  if (!uses_scratchpads_) {
+    for (const auto& step : steps_) step->run(operands);
+    return;
+  }
+  // One turn for all steps: what one leaves there another may read.
+  const Scratchpads::Turn turn(memory_->scratchpads());
+  for (const auto& step : steps_) step->run(operands, turn);
 }
 
 }  // namespace spyre::card

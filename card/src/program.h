@@ -32,8 +32,11 @@ class Step {
   virtual Traffic traffic() const = 0;
   /// Called with operands that meet the needs.
   virtual void run(std::span<const Extent> operands) const = 0;
-  /// The same for a step that also works in the cores' scratchpads.
-  virtual void run(std::span<const Extent> operands, const Scratchpads&) const { run(operands); }
+  /// Whether it also works in the cores' scratchpads. Then it is called with a turn in them.
+  virtual bool uses_scratchpads() const { return false; }
+  virtual void run(std::span<const Extent> operands, const Scratchpads::Turn&) const {
+    run(operands);
+  }
 };
 
 /// Decode the step at `index` of a program. Throws Error(invalid_argument) that names the step and
@@ -76,6 +79,7 @@ class SoftProgram : public Program {
   std::vector<std::unique_ptr<const Step>> steps_;
   std::vector<Requirement> requirements_;  // one an operand
   Traffic traffic_;
+  bool uses_scratchpads_ = false;
   Handle handle_ = nullptr;
 };
 

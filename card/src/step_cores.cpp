@@ -41,15 +41,17 @@ class CoresStep : public Step {
     return needs;
   }
 
-  void run(std::span<const Extent> operands) const override { run(operands, Scratchpads()); }
+  bool uses_scratchpads() const override { return uses_scratchpads_; }
 
-  void run(std::span<const Extent> operands, const Scratchpads& pads) const override {
-    if (uses_scratchpads_) {
-      const Scratchpads::Turn turn(pads);
-      run_cores(operands, &turn);
-    } else {
-      run_cores(operands, nullptr);
-    }
+  /// Without a card: in scratchpads of its own.
+  void run(std::span<const Extent> operands) const override {
+    if (!uses_scratchpads_) return run_cores(operands, nullptr);
+    const Scratchpads own;
+    const Scratchpads::Turn turn(own);
+    run_cores(operands, &turn);
+  }
+  void run(std::span<const Extent> operands, const Scratchpads::Turn& turn) const override {
+    run_cores(operands, &turn);
   }
 
  private:
