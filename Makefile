@@ -110,11 +110,12 @@ sanitize-thread: $(STAMPS)/tools
 
 comma := ,
 # $(1) build directory, $(2) sanitizers, $(3) prefix of the test run
+# detect_stack_use_after_return gives 64-byte vectors places GCC 12 did not align: a crash of its own.
 define sanitized_tests
 @echo "[sanitize] $(2)"
 @$(CMAKE) -B build/$(1) -DSPYRE_EXTENSION=OFF -DSPYRE_TESTS=ON -DSPYRE_SANITIZE=$(2) > /dev/null
 @$(NINJA) -C build/$(1) card_tests
-@ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+@ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
   $(3) $(BIN)/ctest --test-dir build/$(1) --output-on-failure --no-tests=error
 endef
