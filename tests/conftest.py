@@ -7,6 +7,7 @@ from pathlib import Path
 os.environ.setdefault("SPYRE_SOFT_CARDS", "2")  # before the first import of torch
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode: makes `import oracle` work
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -25,6 +26,7 @@ def pytest_addoption(parser):
         action="store_true",
         help="put what the tests of PyTorch's databases found into docs/supported-operations.md",
     )
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -47,3 +49,9 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.line(supported_operations.counts(findings).plain())
         if config.getoption("write_supported_operations"):
             supported_operations.write(section, findings)
+
+
+@pytest.fixture
+def update_golden(request):
+    """Whether golden files are to be written instead of compared."""
+    return request.config.getoption("--update-golden")

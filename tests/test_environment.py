@@ -22,7 +22,7 @@ NAMES = [variable.name for variable in VARIABLES]
 READS = re.compile(
     r"""(?:getenv|environment(?:_\w+)?|environ\.get)\(\s*["'](\w+)["']|environ\[["'](\w+)["']\]"""
 )
-NAME_LIKE = re.compile(r'"((?:SPYRE|TORCH_SPYRE|AIU|FLEX|LOCAL_RANK|IS_INDUCTOR)[A-Z0-9_]*)"')
+NAME_LIKE = re.compile(r'"((?:SPYRE_|TORCH_SPYRE_|AIU_|FLEX_|LOCAL_RANK|IS_INDUCTOR_)[A-Z0-9_]*)"')
 
 
 def sources() -> list[Path]:

@@ -1,6 +1,6 @@
 """The native runtime of torch_spyre. Devices are indices here; -1 means the current one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
@@ -174,3 +174,20 @@ def synchronize(device: torch.device | None = None) -> None: ...
 def _sleep(seconds: float) -> None: ...
 def _elapsed_ms(start: torch.Event, end: torch.Event) -> float: ...
 def _modelled_elapsed_ms(start: torch.Event, end: torch.Event) -> float: ...
+
+# programs
+
+class _Program:
+    """A program in the memory of one card."""
+
+    def __init__(
+        self,
+        binary: bytes,
+        device: int = -1,
+        expected: list[tuple[SpyreTensorLayout, list[int], int]] = ...,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def device_address(self) -> int: ...
+    def launch(self, operands: Sequence[torch.Tensor], first: int = 0) -> int: ...

@@ -1,4 +1,4 @@
-"""``python -m torch_spyre``: what this machine has, what ops do, how a tensor lies on a card."""
+"""``python -m torch_spyre``: what this machine has, what ops do, layouts, kernels."""
 
 import argparse
 import math
@@ -6,6 +6,7 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from torch_spyre.environment import VARIABLES
 from torch_spyre.tools import ops_command
@@ -13,8 +14,8 @@ from torch_spyre.tools.tables import Table, size
 from torch_spyre.version import __version__
 
 _DESCRIPTION = (
-    "Shows what this machine has, what happens to each op on spyre, and how a tensor lies in a "
-    "Spyre card's memory."
+    "Shows what this machine has, what happens to each op on spyre, how a tensor lies in a Spyre "
+    "card's memory; reads and compiles the bundles of kernels."
 )
 
 
@@ -82,6 +83,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     layout.add_argument("--sticks", type=int, default=12, help="sticks to draw (default: 12)")
     layout.set_defaults(run=_layout)
+
+    bundle = commands.add_parser(
+        "bundle",
+        help="what a bundle directory says, op by op",
+        description="Shows the ops of a bundle, their splits over cores, tensors and schedule.",
+    )
+    bundle.set_defaults(run=_bundle)
+    compile_bundle = commands.add_parser(
+        "compile-bundle",
+        help="compile a bundle directory to SpyreCode",
+        description="Compiles bundle.mlir and its SuperDSCs to spyrecode.json and init.bin.",
+    )
+    compile_bundle.add_argument(
+        "-o", "--output", type=Path, help="where to write (default: DIR/spyreCodeDir)"
+    )
+    compile_bundle.set_defaults(run=_compile_bundle)
+    for command in (bundle, compile_bundle):
+        command.add_argument("directory", type=Path, metavar="DIR", help="holds bundle.mlir")
     return parser
 
 
@@ -226,6 +245,51 @@ def _numbers(text: str, what: str, parser: argparse.ArgumentParser) -> list[int]
 
 def _shape_text(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) if shape else "scalar"
+
+
+# ------------------------------------------------------------------------------------------ bundles
+
+
+def _bundle(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    import torch  # noqa: F401  (loads the libraries of _C)
+
+    from torch_spyre.backend.bundle import read_bundle
+    from torch_spyre.backend.check import check
+    from torch_spyre.backend.errors import MalformedBundle
+    from torch_spyre.tools import bundle_summary
+
+    try:
+        bundle = read_bundle(options.directory)
+        for line in bundle_summary.lines(bundle):
+            print(line)
+        check(bundle)
+    except MalformedBundle as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _compile_bundle(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    import torch  # noqa: F401  (loads the libraries of _C)
+
+    from torch_spyre.backend.compiler import compile_to_spyrecode
+    from torch_spyre.backend.errors import MalformedBundle
+    from torch_spyre.backend.spyrecode import DIRECTORY
+
+    output = options.output or options.directory / DIRECTORY
+    try:
+        compiled = compile_to_spyrecode(options.directory, output)
+    except (MalformedBundle, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    table = Table(["", ""], title=f"{output}")
+    table.add("ops", str(compiled.ops))
+    table.add("cores", str(compiled.cores))
+    table.add("steps", str(compiled.steps))
+    table.add("program", f"{len(compiled.program)} bytes")
+    table.add("commands", ", ".join(step.command for step in compiled.code.execution))
+    table.show()
+    return 0
 
 
 if __name__ == "__main__":

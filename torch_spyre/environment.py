@@ -58,6 +58,12 @@ VARIABLES = [
     ),
     Variable("LOCAL_RANK", "0", "set by torchrun: the device a process uses unless it chooses one"),
     Variable("TORCH_SPYRE_FALLBACK", "warn", "error: refuse ops that would run on the CPU"),
+    Variable("TORCH_SPYRE_CACHE", "1", "0: keep no compiled kernels on disk, and use none"),
+    Variable(
+        "TORCH_SPYRE_CACHE_DIR",
+        "Inductor's",
+        "directory of compiled kernels; by default one in Inductor's cache directory",
+    ),
     Variable("TORCH_SPYRE_DEBUG", "0", "1: log allocations, copies and device starts to stderr"),
     Variable("TORCH_SPYRE_DOWNCAST_WARN", "1", "0: no warning that int64 has 32 bits on the card"),
     Variable(
@@ -65,4 +71,10 @@ VARIABLES = [
         "0",
         "set by Inductor in its compile workers, which may not open the device",
     ),
+    Variable("SENCORES", "32", "compiler: cores that a kernel may use, 1 to 32"),
+    Variable("SPYRE_CORE_ID_K_FAST_EMISSION", "1", "compiler: cores of a K split are neighbours"),
+    Variable(
+        "BUNDLE_SYMBOLIC_ARGS", "1", "compiler: addresses as arguments of a kernel, not baked"
+    ),
+    Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
 ]

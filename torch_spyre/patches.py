@@ -23,6 +23,7 @@ def apply() -> None:
     _storage_bytes()
     _module_moves()
     _gradient_scaler()
+    _compile()
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
 
@@ -196,3 +197,40 @@ def _gradient_scaler() -> None:
             self._scale = scale
 
     scaler.unscale_ = unscale_  # type: ignore[method-assign]
+
+
+def _compile() -> None:
+    """``torch.compile`` loads our backend of Inductor before Inductor sees the first graph.
+
+    Missing upstream: a hook of a device around ``compile_fx``. Inductor asks the device's module
+    for its backend (``torch.spyre.Scheduling``) only after it has chosen decompositions.
+    """
+    original = torch.compile
+
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        from torch_spyre import _inductor
+
+        _inductor.load()
+        return original(*args, **kwargs)
+
+    torch.compile = compile
+
+
+def compile_fx() -> None:
+    """Inductor's entry point: graphs with spyre tensors are compiled by ``_inductor/compile.py``.
+
+    Called by ``_inductor.load()``, so that importing torch does not import Inductor.
+    """
+    from torch._inductor import compile_fx as inductor
+
+    from torch_spyre._inductor.compile import compile_fx as ours
+
+    original = inductor.compile_fx
+
+    @functools.wraps(original)
+    def compile_fx(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        names = ("inner_compile", "config_patches", "decompositions", "ignore_shape_env")
+        return ours(original, model, inputs, **dict(zip(names, args, strict=False)), **kwargs)
+
+    inductor.compile_fx = compile_fx  # type: ignore[assignment]

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/ge.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -131,6 +134,23 @@ struct Attention {
   }
 };
 
+/// A result whose dimensions lie in memory as the query's do, which PyTorch's shape function says.
+Tensor empty_in_order_of(const Tensor& query, c10::IntArrayRef size) {
+  if (query.sizes() == size) return at::empty_like(query);
+  c10::SmallVector<std::int64_t, 4> order(size.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return query.stride(a) > query.stride(b);
+  });
+  c10::DimVector stride(size.size());
+  std::int64_t step = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    stride[*dim] = step;
+    step *= size[*dim];
+  }
+  return at::empty_strided(size, stride, query.options());
+}
+
 std::vector<std::int64_t> output_size(const Tensor& query, const Tensor& value) {
   auto size = query.sizes().vec();
   size.back() = value.size(-1);
@@ -146,7 +166,7 @@ Outputs attention(const Tensor& query, const Tensor& key, const Tensor& value,
   TORCH_CHECK_NOT_IMPLEMENTED(
       dropout == 0, "the fused attention of spyre has no dropout, got dropout_p=", dropout,
       ". torch.nn.functional.scaled_dot_product_attention uses other kernels then.");
-  const Tensor out = at::empty(output_size(query, value), query.options());
+  const Tensor out = empty_in_order_of(query, output_size(query, value));
   const Attention task(query, key, value, bias, causal, scale);
   if (key.size(-2) == 0) {
     out.zero_();
@@ -161,7 +181,13 @@ Outputs attention(const Tensor& query, const Tensor& key, const Tensor& value,
   }
   // The backward pass computes the probabilities again: nothing else is kept.
   const Tensor none = at::empty({0}, query.options().dtype(ScalarType::Float));
-  return {out, none, none, none, query.sym_size(-2), key.sym_size(-2), none, none, none};
+  // Of the size PyTorch's shape function says; our gradient does not look at it.
+  auto rows_of_heads = query.sizes().vec();
+  rows_of_heads.pop_back();
+  if (query.dim() == 3) rows_of_heads.insert(rows_of_heads.begin(), 1);
+  const Tensor log_sums = at::empty(rows_of_heads, none.options());
+  const Tensor seed = at::empty({}, none.options());
+  return {out, log_sums, none, none, query.sym_size(-2), key.sym_size(-2), seed, seed, none};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
@@ -208,9 +234,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   }
 
   Tensor grad_query, grad_key, grad_value, grad_bias;
-  if (wanted[0]) grad_query = task.heads.back_to_query(of_query).to(query.scalar_type());
-  if (wanted[1]) grad_key = task.heads.back_to_key(of_key).to(key.scalar_type());
-  if (wanted[2]) grad_value = task.heads.back_to_key(of_value).to(value.scalar_type());
+  // With the strides of what they belong to, which PyTorch's shape function says.
+  const auto placed = [](const Tensor& tensor, const Tensor& sums) {
+    const Tensor gradient = at::empty_like(tensor);
+    return gradient.copy_(sums);
+  };
+  if (wanted[0]) grad_query = placed(query, task.heads.back_to_query(of_query));
+  if (wanted[1]) grad_key = placed(key, task.heads.back_to_key(of_key));
+  if (wanted[2]) grad_value = placed(value, task.heads.back_to_key(of_value));
   if (of_mask.defined())
     grad_bias = task.heads.back_to_query(of_mask).sum_to_size(bias.sizes()).to(bias.scalar_type());
   return {grad_query, grad_key, grad_value, grad_bias};

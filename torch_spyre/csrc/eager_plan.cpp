@@ -8,9 +8,9 @@
 
 #include <c10/util/hash.h>
 
+#include "program_launch.h"
 #include "spyre_device_enum.h"
 #include "spyre_runtime.h"
-#include "spyre_stream.h"
 #include "spyre_tensor_impl.h"
 #include "spyre_tiling.h"
 
@@ -175,19 +175,7 @@ void run(const Key& key, Tensors operands, const std::function<void(card::Progra
     programs.programs.emplace(key, program);
   }
 
-  using Allocations = c10::SmallVector<std::shared_ptr<const Allocation>, 4>;
-  auto memory = std::make_shared<Allocations>();
-  c10::SmallVector<card::Handle, 4> handles;
-  for (const at::Tensor& operand : operands) {
-    const StorageContext& context = storage_context(operand);
-    TORCH_CHECK(context.allocation, "a tensor of size ", operand.sizes(),
-                " has no memory: its storage was resized under it.");
-    memory->push_back(context.allocation);
-    handles.push_back(context.allocation->handle);
-  }
-  streams::current_card_stream(device).launch(
-      program, std::span<const card::Handle>(handles.data(), handles.size()), submit,
-      std::move(memory));
+  launch_program(program, operands, submit);
 }
 
 at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {

@@ -214,14 +214,26 @@ def _is_compiled() -> bool:
     return True
 
 
-# Hooks of the public module that nothing answers yet.
-Scheduling = GraphLowering = Lowering = Codegen = Compile = None
+# Hooks of the public module that nothing answers.
+GraphLowering = Lowering = Codegen = Compile = None
+
+# By these Inductor asks a device's module for its backend.
+_INDUCTOR = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
 
 _impl = sys.modules[__name__]  # code for the public package calls torch.spyre._impl._lazy_init()
 
 
 def __getattr__(name: str) -> Any:
+    if name in _INDUCTOR:  # a compilation starts
+        from torch_spyre import _inductor
+
+        _inductor.load()  # registers all of them, with more than the attributes could say
+        return None
     # torch.spyre.SpyreTensorLayout and the other native names.
     if not name.startswith("_") and hasattr(native, name):
         return getattr(native, name)
+    if name in ("JobPlan", "prepare_kernel", "launch_jobplan"):  # on first use: not cheap to import
+        from torch_spyre import backend
+
+        return getattr(backend, name)
     raise AttributeError(f"module 'torch.spyre' has no attribute {name!r}")

@@ -1,0 +1,29 @@
+"""The front-end compiler: PyTorch's Inductor, with a backend for the spyre device.
+
+Nothing here is imported before something is compiled: ``torch.spyre.Scheduling`` is the door.
+"""
+
+import functools
+
+
+@functools.cache
+def load() -> None:
+    """Register the backend with Dynamo and Inductor."""
+    from torch._inductor.codegen.common import register_backend_for_device
+
+    from torch_spyre import patches
+    from torch_spyre._inductor import config, device_interface
+    from torch_spyre._inductor.compile import SourcesInKey
+    from torch_spyre._inductor.scheduling import SuperDSCScheduling
+    from torch_spyre._inductor.wrapper import SpyrePythonWrapperCodegen
+    from torch_spyre.constants import DEVICE_NAME
+
+    device_interface.register()
+    register_backend_for_device(
+        DEVICE_NAME,
+        SuperDSCScheduling,
+        SpyrePythonWrapperCodegen,
+        device_custom_pass=SourcesInKey(),
+        device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
+    )
+    patches.compile_fx()

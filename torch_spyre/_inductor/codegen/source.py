@@ -1,0 +1,44 @@
+"""Kernels as Python text, for the wrapper code that a person can read."""
+
+from __future__ import annotations
+
+from sympy import Expr
+
+from torch_spyre._inductor.op_spec import OpSpec, TensorArg
+from torch_spyre._inductor.plan_kernel import Kernel
+
+
+def kernel_source(kernel: Kernel) -> str:
+    """Arguments of ``async_compile.sdsc`` after the name."""
+    constants = ", ".join(f"({b.constant!r}, {b.dtype})" for b in kernel.constants)
+    specs = "".join(f"    {_op(spec)},\n" for spec in kernel.specs)
+    expected = "".join(
+        f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.args if b.constant is None
+    )
+    return (
+        f"[\n{specs}], expected=[\n{expected}], "
+        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}"
+    )
+
+
+def _op(spec: OpSpec) -> str:
+    space = ", ".join(
+        f"{_expression(symbol)}: ({_expression(extent)}, {splits})"
+        for symbol, (extent, splits) in spec.iteration_space.items()
+    )
+    args = "".join(f"        {_arg(arg)},\n" for arg in spec.args)
+    return (
+        f"OpSpec({spec.op!r}, {spec.is_reduction}, {{{space}}}, [\n{args}    ], {spec.op_info!r})"
+    )
+
+
+def _arg(arg: TensorArg) -> str:
+    coordinates = ", ".join(_expression(coordinate) for coordinate in arg.device_coordinates)
+    return (
+        f"TensorArg({arg.is_input}, {arg.arg_index}, DataFormats.{arg.device_dtype.name}, "
+        f"{arg.device_size}, [{coordinates}], {arg.allocation})"
+    )
+
+
+def _expression(expression: Expr) -> str:
+    return f"sympify({str(expression)!r})"

@@ -1,0 +1,477 @@
+"""From an OpSpec to the facts a SuperDSC states: labelled dimensions, layouts, scales, core slices.
+
+The rules are those of the public format: dimensions get labels by their place in the iteration
+space, every tensor lists its dimensions from the innermost outwards, and a tensor's address on a
+core follows from the slices of the dimensions it has.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+
+import sympy
+from sympy import Expr, Symbol
+
+from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.op_spec import IndirectAccess, OpSpec, TensorArg, iteration_symbols
+
+MATMUL_OPS = ("batchmatmul", "batchmatmulfp8")
+TOPK_OPS = ("topkvalue", "topkindex")
+DTYPE_OPS = ("dl16tofp32", "fp32todl16", "fp8todl16", "qfp8ch")
+RESTICKIFY = "ReStickifyOpHBM"
+
+INPUT_DIM_LABELS = ("mb", "x", "y", "i", "j", "ki", "kj")
+MATMUL_DIM_LABELS = ("ki", "kj", "y", "x", "mb", "out", "in")
+LAYOUT_LABELS = ("OUTPUT", "KERNEL", "INPUT", "KERNEL_IDX")
+MATMUL_LAYOUT_LABELS = ("INPUT", "KERNEL", "OUTPUT", "KERNEL_IDX")
+
+# What a dimension is to a tensor.
+PRESENT, REDUCED, REDUCED_STICK = 1, -1, -2
+
+
+@dataclass
+class Dim:
+    """One dimension of the iteration space."""
+
+    label: str
+    size: int  # what the op computes
+    extent: int  # what is iterated: `size`, padded to whole sticks where the stick runs along it
+    splits: int
+    unit: int = 1  # parts are multiples of it: sticks are not cut
+
+    @property
+    def chunk(self) -> int:
+        """Of every core but the last, which has the rest."""
+        if self.splits == 1:
+            return self.extent
+        return math.ceil(self.extent / self.unit / self.splits) * self.unit
+
+    @property
+    def last_chunk(self) -> int:
+        return self.extent - (self.splits - 1) * self.chunk
+
+
+@dataclass
+class Layout:
+    """How tensors of one kind lie: dimensions from the innermost outwards."""
+
+    label: str
+    dims: list[str]
+    stick: str
+    stick_size: int
+
+
+@dataclass
+class Tensor:
+    """One tensor of the op."""
+
+    arg: TensorArg
+    dims: list[str]  # its own order, innermost first; the dimensions it lacks come last
+    layout: Layout
+    scale: dict[str, int]
+    stride: dict[str, int]  # elements from one index to the next; of the stick: to the next stick
+    offset: int = 0  # elements
+    gap: dict[str, int] = field(default_factory=dict)  # device elements beyond the iterated ones
+    device_extent: dict[str, int] = field(default_factory=dict)  # where not the iterated one
+    indirect_dims: list[str] = field(default_factory=list)  # visited through index tensors
+    index_tensors: list[int] = field(default_factory=list)  # that say where
+    indirect_extent: int = 0  # how many places there are to visit
+    indirect_stride: int = 0  # and how far they are apart, in elements
+    lane: int = 0  # of its first stick, where it begins
+    states_strides: bool = False  # because dimensions and their extents alone mean others
+
+    @property
+    def elems_per_stick(self) -> int:
+        return self.arg.device_dtype.elems_per_stick()
+
+    def unit(self, label: str) -> int:
+        """How many indices of a dimension one stride is."""
+        return self.elems_per_stick if label == self.layout.stick else 1
+
+    @property
+    def element_bytes(self) -> int:
+        elems = self.elems_per_stick
+        if elems > 128:
+            raise Unsupported(
+                f"{self.arg.device_dtype.name} packs {elems} elements into a stick: "
+                "a SuperDSC cannot name elements below a byte (sub-byte dataformat)"
+            )
+        return 128 // elems
+
+    @property
+    def is_index(self) -> bool:
+        return self.arg.name is not None
+
+
+@dataclass
+class OpPlan:
+    spec: OpSpec
+    dims: list[Dim]
+    layouts: list[Layout]
+    tensors: list[Tensor]
+    k_fast: bool  # cores that share a result tile are neighbours
+    offsets: dict[int, list[int]] = field(default_factory=dict)  # of cores, found before
+
+    @property
+    def num_cores(self) -> int:
+        return math.prod(dim.splits for dim in self.dims)
+
+    @property
+    def is_matmul(self) -> bool:
+        return self.spec.op in MATMUL_OPS
+
+    @property
+    def masked(self) -> dict[str, tuple[int, int]]:
+        """Padded stick dimensions that are reduced: what counts, and the padding."""
+        if not self.spec.is_reduction:
+            return {}
+        scale = self.tensors[-1].scale
+        return {
+            dim.label: (dim.size, dim.extent - dim.size)
+            for dim in self.dims
+            if dim.extent > dim.size and scale.get(dim.label) == REDUCED_STICK
+        }
+
+    @property
+    def opfunc(self) -> str:
+        """The op's name; reductions that leave the stick alone say so."""
+        reduces = self.spec.is_reduction and not self.is_matmul and self.spec.op not in TOPK_OPS
+        keeps_stick = REDUCED_STICK not in self.tensors[-1].scale.values()
+        return self.spec.op + ("nonstick" if reduces and keeps_stick else "")
+
+    @property
+    def input_indices(self) -> list[int]:
+        """Which tensors the op lists as inputs; a reduction lists its output too."""
+        values = [i for i, tensor in enumerate(self.tensors) if not tensor.is_index]
+        if self.spec.op in TOPK_OPS:
+            return values[:1]
+        return values if self.spec.is_reduction and not self.is_matmul else values[:-1]
+
+    def slices(self, core: int) -> dict[str, int]:
+        """Which slice of every dimension a core has."""
+        return self._all_slices[core]
+
+    @functools.cached_property
+    def _all_slices(self) -> list[dict[str, int]]:
+        order = self.dims
+        if self.k_fast:
+            order = [self.dims[-1], *self.dims[:-1]]
+        before, steps = 1, {}
+        for dim in order:
+            steps[dim.label] = before, dim.splits
+            before *= dim.splits
+        cuts = [(dim.label, *steps[dim.label]) for dim in self.dims]
+        return [
+            {label: core // step % splits for label, step, splits in cuts}
+            for core in range(self.num_cores)
+        ]
+
+    def core_offset(self, tensor: Tensor, core: int) -> int:
+        """Where a core's part begins, in bytes after the tensor's address."""
+        if tensor.arg.component == "lx":
+            return 0
+        if id(tensor) not in self.offsets:
+            self.offsets[id(tensor)] = self._core_offsets(tensor)
+        return self.offsets[id(tensor)][core]
+
+    def _core_offsets(self, tensor: Tensor) -> list[int]:
+        moves = [
+            (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
+            for dim in self.dims
+            if dim.splits > 1
+            and tensor.scale.get(dim.label, REDUCED) == PRESENT
+            and dim.label not in tensor.indirect_dims
+        ]
+        return [
+            (tensor.offset + sum(slices[label] * move for label, move in moves))
+            * tensor.element_bytes
+            for slices in self._all_slices
+        ]
+
+
+def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
+    """All a SuperDSC says about ``spec``. Extents must be numbers by now."""
+    return _Planner(spec, k_fast_emission).plan()
+
+
+class _Planner:
+    def __init__(self, spec: OpSpec, k_fast_emission: bool) -> None:
+        self.spec = spec
+        self.matmul = spec.op in MATMUL_OPS
+        self.k_fast_emission = k_fast_emission
+        self.size = {symbol: int(extent) for symbol, (extent, _) in spec.iteration_space.items()}
+        self.splits = {symbol: splits for symbol, (_, splits) in spec.iteration_space.items()}
+        self.args = list(spec.args)
+        self.own_dims: dict[int, tuple[list[str], str | None]] = {}
+        self._add_unit_dim()
+        symbols = list(self.size)
+        self.label = dict(zip(symbols, self._labels(len(symbols)), strict=True))
+        self.reference = self.args[0] if spec.is_reduction and not self.matmul else self.args[-1]
+
+    def _add_unit_dim(self) -> None:
+        """Conversions of one dimension get a second one, of size 1, in front."""
+        if self.spec.op not in DTYPE_OPS or len(self.size) != 1:
+            return
+        unit = Symbol("mb_unit")
+        self.size = {unit: 1} | self.size
+        self.splits = {unit: 1} | self.splits
+        self.args = [
+            TensorArg(
+                arg.is_input,
+                arg.arg_index,
+                arg.device_dtype,
+                [*arg.device_size[:-1], 1, arg.device_size[-1]],
+                [*arg.device_coordinates[:-1], unit, arg.device_coordinates[-1]],
+                arg.allocation,
+            )
+            for arg in self.args
+        ]
+
+    def _labels(self, count: int) -> tuple[str, ...]:
+        if self.matmul:
+            if count > len(MATMUL_DIM_LABELS):
+                raise Unsupported(f"{self.spec.op} over {count} dimensions: at most 7 have labels")
+            return MATMUL_DIM_LABELS[-count:]
+        if count > len(INPUT_DIM_LABELS) + 1:
+            raise Unsupported(f"{self.spec.op} over {count} dimensions: at most 8 have labels")
+        return (*INPUT_DIM_LABELS[: count - 1], "out") if count else ()
+
+    def _own_dims(self, arg: TensorArg) -> tuple[list[str], str | None]:
+        """A tensor's dimensions, innermost first, and the one its sticks run along."""
+        if id(arg) not in self.own_dims:
+            self.own_dims[id(arg)] = self._find_own_dims(arg)
+        return self.own_dims[id(arg)]
+
+    def _find_own_dims(self, arg: TensorArg) -> tuple[list[str], str | None]:
+        sticks = [self.label[symbol] for symbol in _ordered(arg.stick_symbols, self.label)]
+        if len(sticks) > 1:
+            raise Unsupported(
+                f"{self.spec.op}: several symbols in stick coordinate {arg.device_coordinates[-1]}"
+            )
+        stick = sticks[0] if sticks else None
+        matrix = self._matrix_dims(arg)
+        if stick is None and matrix:
+            stick = matrix[-1]
+        dims: list[str] = []
+        for coordinate in reversed(arg.device_coordinates[:-1]):
+            found = [self.label[symbol] for symbol in self._symbols_of(coordinate)]
+            if not found and stick and coordinate == 0:
+                found = [stick]
+            dims += [dim for dim in found if dim not in dims]
+        if stick and stick not in dims:
+            dims.append(stick)
+        return dims + [label for label in matrix if label not in dims], stick
+
+    def _matrix_dims(self, arg: TensorArg) -> list[str]:
+        """Dimensions that a matrix must name though no coordinate depends on them: of size 1."""
+        if not self.matmul:
+            return []
+        *_, n, k = self.label.items()
+        role = next(i for i, other in enumerate(self.args) if other is arg)
+        wanted = {len(self.args) - 3: [k], len(self.args) - 2: [k, n]}.get(role, [n])
+        return [label for symbol, label in wanted if self.size[symbol] == 1]
+
+    def _symbols_of(self, coordinate: Expr) -> list[Symbol]:
+        """Symbols of a coordinate; of an indirect one, those its index tensor is read by."""
+        symbols = set(iteration_symbols(coordinate))
+        for access in sympy.sympify(coordinate).atoms(IndirectAccess):
+            index = self._index_tensor(str(access.args[0]))
+            symbols |= set().union(*map(iteration_symbols, self.args[index].device_coordinates))
+        return _ordered(symbols, self.label)
+
+    def _index_tensor(self, name: str) -> int:
+        for i, arg in enumerate(self.args):
+            if arg.name == name:
+                return i
+        raise Unsupported(f"{self.spec.op}: no index tensor is called {name!r}")
+
+    def plan(self) -> OpPlan:
+        _, ref_stick = self._own_dims(self.reference)
+        dims = [
+            Dim(self.label[symbol], self.size[symbol], self.size[symbol], self.splits[symbol])
+            for symbol in self.size
+        ]
+        if ref_stick is None:
+            elems = self.reference.device_dtype.elems_per_stick()
+            ref_stick = INPUT_DIM_LABELS[len(dims)]
+            dims.append(Dim(ref_stick, 1, elems, 1))  # one element of each stick counts
+        by_label = {dim.label: dim for dim in dims}
+        self._pad(by_label)
+        self._cut(by_label)
+
+        layouts: list[Layout] = []
+        tensors = [self._tensor(arg, by_label, ref_stick, layouts) for arg in self.args]
+        k_fast = self.matmul and self.k_fast_emission and len(dims) >= 3 and dims[-1].splits > 1
+        return OpPlan(self.spec, dims, layouts, tensors, k_fast)
+
+    def _pad(self, dims: dict[str, Dim]) -> None:
+        """Enlarge the iteration to whole sticks where a deciding tensor has its stick."""
+        op = self.spec.op
+        if self.matmul or op == RESTICKIFY or op in DTYPE_OPS:
+            deciding = self.args
+        else:
+            deciding = [self.reference]
+        for arg in deciding:
+            _, stick = self._own_dims(arg)
+            if stick is None:
+                continue
+            elems = arg.device_dtype.elems_per_stick()
+            padded = math.ceil(dims[stick].extent / elems) * elems
+            if padded != dims[stick].extent and op == RESTICKIFY:
+                dims[stick].splits = 1  # an uneven tail belongs to one core
+            dims[stick].extent = padded
+
+    def _cut(self, dims: dict[str, Dim]) -> None:
+        """Cut dimensions in whole sticks; parts that would be empty are not made."""
+        for arg in self.args:
+            _, stick = self._own_dims(arg)
+            if stick is not None:
+                dims[stick].unit = max(dims[stick].unit, arg.device_dtype.elems_per_stick())
+        for dim in dims.values():
+            dim.splits = max(1, math.ceil(dim.extent / max(dim.chunk, 1)))
+
+    def _tensor(
+        self, arg: TensorArg, dims: dict[str, Dim], op_stick: str, layouts: list[Layout]
+    ) -> Tensor:
+        own, stick = self._own_dims(arg)
+        adds_missing = not self.matmul and self.spec.op not in TOPK_OPS and arg.name is None
+        reduced = [label for label in dims if label not in own] if adds_missing else []
+        scale = dict.fromkeys(own, PRESENT)
+        for label in reduced:
+            scale[label] = REDUCED_STICK if stick is None and label == op_stick else REDUCED
+        if self.spec.op == "layernormscale" and arg is self.args[0] and stick is not None:
+            scale[stick] = REDUCED_STICK
+
+        order = own + reduced
+        layout = self._layout(arg, order, stick or op_stick, layouts)
+        tensor = Tensor(arg, order, layout, scale, {})
+        self._strides(tensor, stick)
+        self._gaps(tensor, own, stick, dims)
+        self._compare_strides(tensor, dims)
+        for position, coordinate in enumerate(arg.device_coordinates):
+            for access in sympy.sympify(coordinate).atoms(IndirectAccess):
+                index = self._index_tensor(str(access.args[0]))
+                tensor.index_tensors.append(index)
+                tensor.indirect_extent = arg.device_size[position]
+                tensor.indirect_stride = math.prod(arg.device_size[position + 1 :])
+                tensor.indirect_dims += [
+                    self.label[symbol] for symbol in self._symbols_of(coordinate)
+                ]
+        return tensor
+
+    def _layout(
+        self, arg: TensorArg, order: list[str], stick: str, layouts: list[Layout]
+    ) -> Layout:
+        elems = arg.device_dtype.elems_per_stick()
+        wanted = "KERNEL_IDX" if arg.name is not None else None
+        for layout in layouts:
+            same = (layout.stick, layout.stick_size) == (stick, elems)
+            if same and sorted(layout.dims) == sorted(order) and wanted in (None, layout.label):
+                return layout
+        labels = MATMUL_LAYOUT_LABELS if self.matmul else LAYOUT_LABELS
+        taken = {layout.label for layout in layouts}
+        free = [label for label in labels if label not in taken]
+        if not free:
+            raise Unsupported(
+                f"{self.spec.op} reads and writes more than {len(labels)} different layouts"
+            )
+        layout = Layout(wanted or free[0], order, stick, elems)
+        layouts.append(layout)
+        return layout
+
+    def _strides(self, tensor: Tensor, stick: str | None) -> None:
+        """Where iterations lie in memory: an offset, and a stride for each dimension."""
+        arg, elems = tensor.arg, tensor.elems_per_stick
+        tensor.stride = dict.fromkeys(tensor.dims, 0)
+        for position, coordinate in enumerate(map(sympy.sympify, arg.device_coordinates[:-1])):
+            if coordinate.atoms(IndirectAccess):
+                continue
+            inner = math.prod(arg.device_size[position + 1 :])
+            symbols = tuple(_ordered(iteration_symbols(coordinate), self.label))
+            tensor.offset += _at(coordinate, symbols) * inner
+            for symbol in symbols:
+                label = self.label[symbol]
+                unit = elems if label == stick else 1
+                count = math.ceil(self.size[symbol] / unit)
+                step = _step(coordinate, symbols, symbol, unit, count)
+                if step is None:
+                    raise Unsupported(
+                        f"{self.spec.op}: coordinate {coordinate} is not linear in {symbol}; "
+                        "copy the tensor to a layout of its own first"
+                    )
+                tensor.stride[label] += step * inner
+        last = sympy.sympify(arg.device_coordinates[-1])
+        if not last.atoms(IndirectAccess):
+            symbols = tuple(iteration_symbols(last))
+            tensor.lane = _at(last, symbols)
+            extent = max((self.size[symbol] for symbol in symbols), default=1)
+            if tensor.lane and (self.matmul or tensor.lane + extent > elems):
+                raise Unsupported(
+                    f"{self.spec.op}: coordinate {last} begins inside a stick; "
+                    "copy the tensor to a layout of its own first"
+                )
+
+    def _compare_strides(self, tensor: Tensor, dims: dict[str, Dim]) -> None:
+        """Whether the strides are those that follow from the tensor's dimensions and extents."""
+        span = elems = tensor.elems_per_stick
+        for label in tensor.dims:
+            if tensor.scale[label] != PRESENT:
+                continue
+            extent = tensor.device_extent.get(label, dims[label].extent)
+            if math.ceil(dims[label].extent / tensor.unit(label)) == 1:
+                tensor.stride[label] = span  # one index only: any stride will do
+            elif tensor.stride[label] != span:
+                tensor.states_strides = True
+            span *= math.ceil(extent / elems) if label == tensor.layout.stick else extent
+
+    def _gaps(
+        self, tensor: Tensor, own: list[str], stick: str | None, dims: dict[str, Dim]
+    ) -> None:
+        """Device extents beyond what is iterated: slices of a larger tensor, padded rows."""
+        arg = tensor.arg
+        elems = tensor.elems_per_stick
+        states_gaps = not self.matmul and self.spec.op not in TOPK_OPS and arg.name is None
+        for k, label in enumerate(own):
+            position = len(arg.device_size) - 2 - k
+            if position < 0:
+                continue
+            coordinate = sympy.sympify(arg.device_coordinates[position])
+            if coordinate.atoms(IndirectAccess):
+                continue
+            device = arg.device_size[position] * (elems if label == stick else 1)
+            extent = dims[label].extent
+            iterated = math.ceil(extent / elems) * elems if label == stick else extent
+            if device == iterated:
+                continue
+            tensor.device_extent[label] = device
+            if device > iterated and states_gaps:
+                tensor.gap[label] = device - iterated
+            elif self.spec.op == RESTICKIFY and label != stick:
+                tensor.gap[label] = iterated - device
+
+
+def _ordered(symbols: set[Symbol], label: dict[Symbol, str]) -> list[Symbol]:
+    return [symbol for symbol in label if symbol in symbols]
+
+
+@functools.cache
+def _at(
+    coordinate: Expr, symbols: tuple[Symbol, ...], symbol: Symbol | None = None, value: int = 0
+) -> int:
+    """A coordinate where all symbols are 0 but one."""
+    if not symbols:
+        return int(coordinate)
+    return int(coordinate.subs(dict.fromkeys(symbols, 0) | ({symbol: value} if symbol else {})))
+
+
+@functools.cache
+def _step(
+    coordinate: Expr, symbols: tuple[Symbol, ...], symbol: Symbol, unit: int, count: int
+) -> int | None:
+    """How far a coordinate moves when a symbol moves by ``unit``; None if not always as far."""
+    zero = _at(coordinate, symbols)
+    step = _at(coordinate, symbols, symbol, unit) - zero
+    ends = {_at(coordinate, symbols, symbol, unit * n) - zero - n * step for n in (2, count - 1)}
+    return step if count <= 2 or ends == {0} else None

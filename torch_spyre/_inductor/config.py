@@ -1,0 +1,34 @@
+"""Knobs of the compiler. ``torch_spyre._inductor.config.patch({...})`` changes them for a while.
+
+Each is read from the environment once, here: Inductor hashes this module into its cache keys.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from torch.utils._config_module import install_config_module
+
+
+def environment_flag(name: str, default: bool) -> bool:
+    value = os.environ.get(name)
+    return default if value is None else value.lower() in ("1", "true", "yes", "on")
+
+
+def environment_number(name: str, default: int) -> int:
+    value = os.environ.get(name, "")
+    return int(value) if value.lstrip("-").isdigit() else default
+
+
+# Cores that a kernel may use.
+sencores: int = environment_number("SENCORES", 32)
+# Cores that share a tile of a matrix product are neighbours.
+core_id_k_fast_emission: bool = environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION", True)
+# Addresses as arguments of the kernel: one binary serves tensors anywhere.
+bundle_symbolic_args: bool = environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
+unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
+
+if TYPE_CHECKING:
+    from torch.utils._config_typing import *  # noqa: F403
+
+install_config_module(sys.modules[__name__])

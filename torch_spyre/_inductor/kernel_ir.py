@@ -1,0 +1,107 @@
+"""A kernel between Inductor's loops and OpSpecs: device ops over buffers, one op each.
+
+Everything that plans (layouts, restickifies, core splits, memory) works on a list of
+:class:`KernelOp`; none of it looks at Inductor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from sympy import Symbol
+
+from torch_spyre._C import DataFormats, SpyreTensorLayout, get_device_dtype
+from torch_spyre._inductor.views import LinearIndex
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """``offset + sum(stride * index)`` for every index: numbers that loops count."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def tensor(self, dtype: torch.dtype) -> torch.Tensor:
+        total = torch.tensor(self.offset)
+        for dim, (extent, stride) in enumerate(zip(self.size, self.stride, strict=True)):
+            shape = [1] * len(self.size)
+            shape[dim] = extent
+            total = total + (torch.arange(extent) * stride).reshape(shape)
+        return total.to(dtype)
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a buffer's storage is copied, and which way."""
+
+    of: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    written: bool  # the kernel writes it: copied back after the launch, else before
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory a kernel reads or writes."""
+
+    name: str
+    dtype: torch.dtype
+    size: list[int]
+    stride: list[int]
+    layout: SpyreTensorLayout | None = None  # None: the kernel may choose
+    offset: int = 0  # in its storage
+    local: bool = False  # nobody outside of the kernel sees it
+    constant: float | Ramp | None = None  # what it holds, from the start
+    view: View | None = None  # a copy of a view of another buffer, made around the launch
+
+    @property
+    def format(self) -> DataFormats:
+        return get_device_dtype(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {str(self.dtype).removeprefix('torch.')}{self.size}"
+
+
+@dataclass(frozen=True)
+class Access:
+    """What an iteration touches of a buffer."""
+
+    buffer: Buffer
+    index: LinearIndex
+
+
+@dataclass(eq=False)
+class KernelOp:
+    """One op of the op table over an iteration space."""
+
+    op: str
+    space: dict[Symbol, int]
+    inputs: list[Access]
+    output: Access
+    constants: dict[str, float] = field(default_factory=dict)
+    exact: bool = False  # computed in integers
+    origin: str = ""  # the user's source line
+    node: int = 0  # which of the kernel's nodes it belongs to
+
+    @property
+    def reduced(self) -> list[Symbol]:
+        """Symbols that the output does not have."""
+        return [symbol for symbol in self.space if not self.output.index.strides.get(symbol)]
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{a.buffer.name}[{a.index.expression}]" for a in self.inputs)
+        space = ", ".join(f"{symbol}<{size}" for symbol, size in self.space.items())
+        out = f"{self.output.buffer}[{self.output.index.expression}]"
+        return f"{out} = {self.op}({inputs}) for {space}"
+
+
+def contiguous_strides(size: Sequence[int]) -> list[int]:
+    strides, step = [], 1
+    for extent in reversed(size):
+        strides.append(step)
+        step *= max(extent, 1)
+    return strides[::-1]

@@ -1,0 +1,183 @@
+"""Which ATen ops become loops that we compile, and which stay calls of eager kernels.
+
+Pointwise ops, reductions, views and matrix products become ops of a kernel. Everything else is
+called as it is: on spyre tensors that is an eager kernel of the card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._inductor import ir, lowering
+from torch._inductor.virtualized import ops
+from torch._ops import OpOverload
+
+from torch_spyre.constants import DEVICE_NAME
+
+aten = torch.ops.aten
+
+# Reductions whose loops the card has an op for.
+REDUCTIONS = [aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any, aten.all]
+
+# Ops that make or rearrange tensors without computing: Inductor lowers them to views and fills.
+SHAPES = [
+    aten.clone,
+    aten.copy,
+    aten.copy_,
+    aten.contiguous,
+    aten.full,
+    aten.full_like,
+    aten.empty,
+    aten.empty_strided,
+    aten.fill,
+    aten.lift_fresh_copy,
+    aten.expand,
+    aten.view,
+    aten.reshape,
+    aten._unsafe_view,
+    aten.permute,
+    aten.transpose,
+    aten.t,
+    aten.slice,
+    aten.select,
+    aten.squeeze,
+    aten.unsqueeze,
+    aten.as_strided,
+    aten.alias,
+    aten.detach,
+    aten.split,
+    aten.split_with_sizes,
+    aten.unbind,
+    aten.diagonal,
+    aten.scalar_tensor,
+    torch.ops.prims.convert_element_type,
+    torch.ops.prims.broadcast_in_dim,
+]
+
+# Decompositions that would take apart what the card does in one step.
+WHOLE = [
+    aten._softmax,
+    aten._log_softmax,
+    aten._softmax_backward_data,
+    aten._log_softmax_backward_data,
+    aten.native_layer_norm,
+    aten.native_layer_norm_backward,
+    aten._fused_rms_norm,
+    aten._fused_rms_norm_backward,
+    aten.native_group_norm,
+    aten.native_group_norm_backward,
+    aten.native_batch_norm,
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_no_training,
+    aten._native_batch_norm_legit_functional,
+    aten.native_batch_norm_backward,
+    aten.embedding,
+    aten.embedding_dense_backward,
+    aten.gelu,
+    aten.gelu_backward,
+    aten.silu,
+    aten.silu_backward,
+    aten.native_dropout,
+    aten.native_dropout_backward,
+    aten.cat,
+    aten.index_select,
+    aten.nll_loss_forward,
+    aten.nll_loss_backward,
+]
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Inductor's, without those of ops that are better whole, and with ours."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    table = dict(select_decomp_table())
+    for packet in WHOLE:
+        for name in packet.overloads():
+            table.pop(getattr(packet, name), None)
+    table[aten.addmm.default] = _addmm
+    table[aten.baddbmm.default] = _baddbmm
+    return table
+
+
+def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    return _sum(aten.mm(a, b), bias, beta, alpha)
+
+
+def _baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    return _sum(aten.bmm(a, b), bias, beta, alpha)
+
+
+def _sum(product: Any, bias: Any, beta: float, alpha: float) -> Any:
+    if alpha != 1:
+        product = product * alpha
+    if beta == 0:
+        return product
+    return product + (bias if beta == 1 else bias * beta)
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    """A sum of products; the kernel's planner sees that it is one for the PT units."""
+    a.realize()
+    b.realize()
+    *batch, rows, inner = a.get_size()
+    columns = b.get_size()[-1]
+    load_a, load_b = a.make_loader(), b.make_loader()
+
+    def inner_fn(index: Any, reduced: Any) -> Any:
+        *outer, row, column = index
+        (k,) = reduced
+        return ops.mul(load_a([*outer, row, k]), load_b([*outer, k, column]))
+
+    result = ir.Reduction.create(
+        device=a.get_device(),
+        dst_dtype=a.get_dtype(),
+        src_dtype=a.get_dtype(),
+        inner_fn=inner_fn,
+        ranges=[*batch, rows, columns],
+        reduction_ranges=[inner],
+        reduction_type="sum",
+    )
+    result.realize()
+    return result
+
+
+def _compiled(op: Any) -> bool:
+    """Whether Inductor's lowering of an op is made of ops the card has."""
+    if not isinstance(op, OpOverload):
+        return True
+    if torch.Tag.pointwise in op.tags or op.is_view:
+        return True
+    return op.overloadpacket in (*REDUCTIONS, *SHAPES)
+
+
+def _on_spyre(args: Any, kwargs: Any) -> bool:
+    for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
+        device = leaf.get_device() if isinstance(leaf, ir.IRNode) else leaf
+        if isinstance(device, torch.device) and device.type == DEVICE_NAME:
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def spyre_lowerings() -> Iterator[None]:
+    """Inductor's lowerings, changed for ops on spyre tensors only."""
+    table = lowering.lowerings
+    changed: dict[Any, Any] = {}
+    for op, original in table.items():
+        if op in (aten.mm.default, aten.bmm.default):
+            changed[op] = _chosen(_matmul, original)
+        elif not _compiled(op):
+            changed[op] = _chosen(lowering.fallback_handler(op, False), original)
+    with mock.patch.dict(table, changed):
+        yield
+
+
+def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        return (ours if _on_spyre(args, kwargs) else theirs)(*args, **kwargs)
+
+    return lower

@@ -1,0 +1,115 @@
+"""Where Inductor hands over its loops: consecutive nodes become one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from torch._inductor import ir
+from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, SchedulerNode
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
+from torch._inductor.virtualized import V
+
+from torch_spyre._inductor.build_kernel import KernelBuilder
+from torch_spyre._inductor.codegen.source import kernel_source
+from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
+
+
+class SuperDSCScheduling(BaseScheduling):
+    """Writes kernels for the spyre device."""
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        self.pending: list[SchedulerNode] = []
+
+    # Ops go into kernels here, not by Inductor's fusion: each stays an op of its own.
+    def can_fuse_vertical(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+        return False
+
+    def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+        return False
+
+    def group_fn(self, sizes: Sequence[Sequence[sympy.Expr]]) -> tuple[sympy.Expr, ...]:
+        return tuple(V.graph.sizevars.simplify(sympy_product(size)) for size in sizes)
+
+    def codegen_node(self, node: Any) -> None:
+        self.pending += node.get_nodes()
+
+    def codegen_sync(self) -> None:
+        pass
+
+    def ready_to_flush(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        nodes, self.pending = self.pending, []
+        if nodes:
+            self._write_kernel(nodes)
+            self.free_buffers_in_scheduler()
+
+    def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
+        builder = KernelBuilder()
+        inside = self._seen_only_by(nodes)
+        for node in nodes:
+            if not isinstance(node.node, ir.ComputedBuffer):
+                raise Unsupported(f"{node.get_name()} is no loop")
+            builder.add(node.node)
+        for name in inside:
+            builder.buffers[name].local = True
+        try:
+            kernel = plan_kernel(builder.ops)
+        except MustSplit as split:
+            self._write_kernel(nodes[: split.node])
+            self._write_kernel(nodes[split.node :])
+            return
+        V.graph.removed_buffers.update(inside)
+        for node in nodes:
+            node.mark_run()
+        self._call(self._define(kernel, nodes), kernel)
+
+    def _define(self, kernel: Kernel, nodes: list[SchedulerNode]) -> str:
+        """The name of the kernel in the wrapper; equal kernels have one."""
+        wrapper = V.graph.wrapper_code
+        source = kernel_source(kernel)
+        name = wrapper.src_to_kernel.get(source)
+        if name is None:
+            fused = get_fused_kernel_name(nodes, "original_aten")
+            name = f"sdsc_{fused}_{wrapper.next_kernel_suffix()}"
+            wrapper.src_to_kernel[source] = name
+            origins, detailed = get_kernel_metadata(nodes, wrapper)
+            body = f"async_compile.sdsc({name!r}, {source})"
+            wrapper.define_kernel(name, body, f"{origins}\n{detailed}", gpu=False)
+        return name
+
+    def _call(self, name: str, kernel: Kernel) -> None:
+        wrapper = V.graph.wrapper_code
+        args = [buffer for buffer in kernel.args if buffer.constant is None]
+        views = [(buffer, buffer.view) for buffer in args if buffer.view]
+        for buffer, view in views:
+            where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
+            how = "torch.empty_like" if view.written else "torch.clone"
+            wrapper.writeline(
+                f"{buffer.name} = {how}({where}, memory_format=torch.contiguous_format)"
+            )
+        wrapper.writeline(f"{name}.run({', '.join(buffer.name for buffer in args)})")
+        for buffer, view in views:
+            if view.written:
+                where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
+                wrapper.writeline(f"{where}.copy_({buffer.name})")
+        if views:
+            wrapper.writeline(f"del {', '.join(buffer.name for buffer, _ in views)}")
+
+    def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
+        """Buffers that nobody outside of the nodes reads."""
+        own = {node.get_name() for node in nodes}
+        outputs = set(V.graph.get_output_names())
+        names = []
+        for node in nodes:
+            for buffer in node.get_outputs():
+                users = {user.node.get_name() for user in buffer.users}
+                aliases = buffer.get_aliases() or buffer.get_mutations()
+                if users <= own and buffer.get_name() not in outputs and not aliases:
+                    names.append(buffer.get_name())
+        return names

@@ -1,0 +1,31 @@
+"""The back-end compiler: a bundle directory in, a SpyreCode directory out, and its runtime.
+
+The public package has ``JobPlan``, ``prepare_kernel`` and ``launch_jobplan`` in its native module;
+here they are Python, and also in ``torch.spyre``.
+"""
+
+from typing import Any
+
+__all__ = [
+    "JobPlan",
+    "MalformedBundle",
+    "MalformedSpyreCode",
+    "compile_bundle",
+    "launch_jobplan",
+    "prepare_kernel",
+]
+
+_HOMES = {
+    "compile_bundle": "compiler",
+    "MalformedBundle": "errors",
+    "MalformedSpyreCode": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    home = _HOMES.get(name, "job_plan")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

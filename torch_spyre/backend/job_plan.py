@@ -1,0 +1,184 @@
+"""Running SpyreCode: a directory becomes a :class:`JobPlan`, which can be launched again and again.
+
+>>> plan = prepare_kernel("kernel/spyreCodeDir")
+>>> launch_jobplan(plan, [x, y, out])
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from torch_spyre._C import _Program
+from torch_spyre.backend.errors import MalformedSpyreCode
+from torch_spyre.backend.program import MAGIC, program_bytes
+from torch_spyre.backend.spyrecode import (
+    FILE,
+    PROGRAM_BASE,
+    ComputeOnDevice,
+    ComputeOnHost,
+    DataTransfer,
+    Execution,
+    InitTransfer,
+    SpyreCode,
+    read_spyrecode,
+)
+
+Launch = Callable[[Sequence[torch.Tensor]], int]
+
+
+class JobPlan:
+    """The steps of a kernel's run. Programs go to a card when first launched there."""
+
+    __slots__ = ("_launches", "_programs", "_steps", "_why_not", "job_allocation_size")
+
+    def __init__(self, code: SpyreCode, programs: Sequence[bytes], why_not: str = "") -> None:
+        self._steps = [step.step_type for step in code.execution]
+        self.job_allocation_size = code.allocation_bytes  #: bytes in the program segment
+        self._programs = programs
+        self._why_not = why_not  # if it cannot be launched
+        self._launches: dict[int, Sequence[Launch]] = {}  # by device
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._steps)
+
+    def get_step_type(self, index: int) -> str:
+        """``"H2D"``, ``"D2H"``, ``"Compute"`` or ``"HostCompute"``."""
+        if not 0 <= index < len(self._steps):
+            raise IndexError(f"Step index out of range: {index}, the plan has {len(self._steps)}")
+        return self._steps[index]
+
+    def __repr__(self) -> str:
+        return (
+            f"<torch_spyre.JobPlan num_steps={self.num_steps} steps=[{', '.join(self._steps)}] "
+            f"job_allocation_size={self.job_allocation_size}>"
+        )
+
+    def load(self, device: int) -> Sequence[Launch]:
+        """Bring the programs to a card; returns what launches them there, in order."""
+        if self._why_not:
+            raise RuntimeError(self._why_not)
+        launches = [_Program(binary, device).launch for binary in self._programs]
+        return self._launches.setdefault(device, launches)
+
+
+def prepare_kernel(
+    spyrecode_dir: str | os.PathLike[str], stream: torch.Stream | None = None
+) -> JobPlan:
+    """The plan of a SpyreCode directory. With a stream, its device gets the program at once."""
+    directory = Path(spyrecode_dir)
+    code = read_spyrecode(directory)
+    _check_order(directory, code.execution)
+    loaded = _loaded(directory, code)
+    programs, why_not = [], _why_not(code.execution)
+    for step in code.execution:
+        if isinstance(step, ComputeOnDevice):
+            binary = _program_at(step.job_bin_ptr, loaded)
+            if binary is None:
+                why_not = why_not or f"{directory}: no program is at {step.job_bin_ptr}"
+            else:
+                programs.append(binary)
+    plan = JobPlan(code, programs, why_not)
+    if stream is not None:
+        plan.load(stream.device_index)
+    return plan
+
+
+def launch_jobplan(plan: JobPlan, args: Sequence[torch.Tensor]) -> None:
+    """Run a plan on the current stream of the tensors' device: the pool, if any, comes first."""
+    try:
+        launches = plan._launches[args[0].get_device()]
+    except LookupError:
+        launches = plan.load(_device(args))
+    for launch in launches:
+        launch(args)
+
+
+def _device(args: Sequence[torch.Tensor]) -> int:
+    if not args:
+        raise RuntimeError("launch_jobplan: a kernel works on tensors, there are none")
+    if args[0].device.type != "spyre":
+        raise RuntimeError(f"launch_jobplan: expected spyre tensors, found one on {args[0].device}")
+    return args[0].get_device()
+
+
+def _program_at(address: int, loaded: Sequence[tuple[int, bytes]]) -> bytes | None:
+    for begin, data in loaded:
+        if begin <= address < begin + len(data):
+            binary = data[address - begin :]
+            return binary[: program_bytes(binary)] if binary.startswith(MAGIC) else None
+    return None
+
+
+def _loaded(directory: Path, code: SpyreCode) -> list[tuple[int, bytes]]:
+    """What the job's memory holds after the preparation: (address, bytes)."""
+    loaded = []
+    for i, transfer in enumerate(code.preparation):
+        if not isinstance(transfer, InitTransfer):
+            continue
+        where = f"JobPreparationPlan[{i}]"
+        file = directory / transfer.init_bin_file
+        if file.parent != directory or not file.is_file():
+            raise MalformedSpyreCode(str(directory), where, f"no file {transfer.init_bin_file!r}")
+        data = file.read_bytes()
+        if len(data) < transfer.size:
+            raise MalformedSpyreCode(
+                str(file), f"{where}.size", f"is {transfer.size}, the file has {len(data)} bytes"
+            )
+        end = transfer.dev_ptr - PROGRAM_BASE + transfer.size
+        if end > code.allocation_bytes:
+            raise MalformedSpyreCode(
+                str(directory / FILE),
+                f"{where}.dev_ptr",
+                f"ends at byte {end} of an allocation of {code.allocation_bytes}",
+            )
+        loaded.append((transfer.dev_ptr, data[: transfer.size]))
+    return loaded
+
+
+def _check_order(directory: Path, steps: Sequence[Execution]) -> None:
+    """If the host computes first, its result is sent, and then only the card computes."""
+    kinds = [step.step_type for step in steps]
+    if not kinds:
+        raise _disorder(directory, "Incomplete step sequence: no steps")
+    if kinds[0] != "HostCompute":
+        return
+    if len(kinds) < 2:
+        raise _disorder(directory, "Incomplete step sequence: HostCallback without H2D transfer")
+    if kinds[1] != "H2D":
+        raise _disorder(
+            directory,
+            "Step ordering violation at step 0: HostCallback must be followed by H2D transfer",
+        )
+    if len(kinds) < 3:
+        raise _disorder(directory, "Incomplete step sequence: H2D transfer without Compute")
+    for i, (_, kind) in enumerate(itertools.pairwise(kinds[1:]), 1):
+        if kind != "Compute":
+            raise _disorder(
+                directory,
+                f"Step ordering violation at step {i}: H2D transfer must be followed by Compute",
+            )
+
+
+def _disorder(directory: Path, why: str) -> MalformedSpyreCode:
+    return MalformedSpyreCode(str(directory / FILE), "JobExecPlan", why)
+
+
+def _why_not(steps: Sequence[Execution]) -> str:
+    """What a launch of a plan that this runtime did not write has to say, if anything.
+
+    The addresses of a run reach our card with the launch itself, so that the steps which correct
+    a program need no work here; others we cannot carry out.
+    """
+    for i, step in enumerate(steps):
+        if isinstance(step, ComputeOnHost) and not isinstance(step.hcm.get("arguments"), list):
+            return f"step {i} (HostCompute): 'hcm' has no 'arguments': not of this back end"
+        corrects = i > 0 and isinstance(steps[i - 1], ComputeOnHost) and step.step_type == "H2D"
+        if isinstance(step, DataTransfer) and not corrects:
+            return f"step {i} ({step.step_type}): not a transfer of this back end"
+    return ""
