@@ -262,7 +262,7 @@ STEPS = [
 ]
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, derandomize=True)  # a compilation each: the same ones every time
 @given(
     st.lists(st.sampled_from(range(len(STEPS))), min_size=2, max_size=5),
     st.tuples(st.sampled_from([1, 3, 64, 70]), st.sampled_from([2, 64, 65, 130])),

@@ -43,11 +43,13 @@ class Kernel:
 
 
 class MustSplit(Exception):
-    """An op reads what an earlier node of the kernel wrote in a way only a copy can give it."""
+    """An op touches what only the kernel knows in a way that takes a copy outside of it."""
 
-    def __init__(self, node: int) -> None:
-        super().__init__(node)
+    def __init__(self, node: int, buffer: str, writes: bool) -> None:
+        super().__init__(node, buffer)
         self.node = node
+        self.buffer = buffer
+        self.writes = writes  # the buffer must be known outside; else the kernel ends before
 
 
 def plan_kernel(ops: list[KernelOp]) -> Kernel:
@@ -100,7 +102,7 @@ def realign(ops: list[KernelOp]) -> list[KernelOp]:
             if access.buffer.layout is None or expressible(access, op.space):
                 continue
             if access.buffer.local:
-                raise MustSplit(op.node)
+                raise MustSplit(op.node, access.buffer.name, i == len(op.inputs))
             moved = _outside_copy(access, op, i == len(op.inputs), copies)
             if i < len(op.inputs):
                 op.inputs[i] = moved

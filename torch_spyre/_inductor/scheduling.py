@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sympy
@@ -49,9 +49,11 @@ class SuperDSCScheduling(BaseScheduling):
             self._write_kernel(nodes)
             self.free_buffers_in_scheduler()
 
-    def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
+    def _write_kernel(
+        self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
+    ) -> None:
         builder = KernelBuilder()
-        inside = self._seen_only_by(nodes)
+        inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         for node in nodes:
             if not isinstance(node.node, ir.ComputedBuffer):
                 raise Unsupported(f"{node.get_name()} is no loop")
@@ -61,8 +63,11 @@ class SuperDSCScheduling(BaseScheduling):
         try:
             kernel = plan_kernel(builder.ops)
         except MustSplit as split:
-            self._write_kernel(nodes[: split.node])
-            self._write_kernel(nodes[split.node :])
+            if split.writes:
+                self._write_kernel(nodes, {*known_outside, split.buffer})
+            else:
+                self._write_kernel(nodes[: split.node], known_outside)
+                self._write_kernel(nodes[split.node :], known_outside)
             return
         V.graph.removed_buffers.update(inside)
         for node in nodes:
