@@ -4,10 +4,12 @@ import dataclasses
 import functools
 import re
 import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from proof import Verdict
+import torch
+from proof import Verdict, WrongResult, name_of
 
 FILE = Path(__file__).with_name("opinfo_refused.toml")
 
@@ -57,3 +59,41 @@ def check_listed(database: str, entry: str, verdicts: list[Verdict]) -> None:
     listed = {group.name for group in groups(database) if entry in group.entries}
     if listed - needed:
         pytest.fail(f"{entry} is no longer refused: remove it from {listed - needed}, {FILE.name}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_and_quiet() -> Iterator[None]:
+    """Samples are tiny: a second thread of the CPU's would only spin."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.spyre.set_downcast_warning(False)
+    yield
+    torch.spyre.set_downcast_warning(True)
+    torch.set_num_threads(threads)
+
+
+def prove(
+    database: str,
+    name: str,
+    dtypes: Iterable[torch.dtype],
+    run: Callable[[torch.dtype, Verdict], None],
+    record: Callable[[tuple[str, dict[str, str], list[str]]], None],
+) -> list[Verdict]:
+    """Run an entry of a database in every dtype, record the findings, check them with the file."""
+    verdicts, wrong, found = [], {}, {}
+    for dtype in dtypes:
+        verdict = Verdict()
+        try:
+            run(dtype, verdict)
+        except WrongResult as error:
+            wrong[f"{name} {name_of(dtype)}"] = str(error)
+        verdicts.append(verdict)
+        found[name_of(dtype)] = "differs" if f"{name} {name_of(dtype)}" in wrong else verdict.word
+    record((name, found, sorted({entry for v in verdicts for entry in v.fallbacks})))
+
+    listed = {entry for entry in differences(database) if entry.rsplit(" ", 1)[0] == name}
+    unexpected = {entry: text for entry, text in wrong.items() if entry not in listed}
+    assert not unexpected
+    assert listed == set(wrong), "no longer different: remove it from opinfo_refused.toml"
+    check_listed(database, name, verdicts)
+    return verdicts

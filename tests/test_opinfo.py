@@ -8,19 +8,8 @@ what was found into `docs/supported-operations.md`.
 import opinfo
 import pytest
 import torch
-from proof import Tolerance, Verdict, WrongResult, judge, name_of
-from refusals import check_listed, differences, groups
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_and_quiet():
-    """Samples are tiny: a second thread of the CPU's would only spin."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.spyre.set_downcast_warning(False)
-    yield
-    torch.spyre.set_downcast_warning(True)
-    torch.set_num_threads(threads)
+from proof import Tolerance, Verdict, WrongResult, judge
+from refusals import differences, groups, prove, small_and_quiet  # noqa: F401  (a fixture)
 
 
 @pytest.mark.filterwarnings("ignore")  # samples use what PyTorch deprecates
@@ -29,23 +18,13 @@ def test_op(name, record_property):
     op = opinfo.OPS[name]
     if not opinfo.dtypes(op):
         pytest.skip("takes none of float16, float32, int64 and bool on the CPU")
-    verdicts, wrong, found = [], {}, {}
-    for dtype in opinfo.dtypes(op):
-        verdict = Verdict()
-        try:
-            opinfo.run(op, dtype, verdict)
-        except WrongResult as error:
-            wrong[f"{name} {name_of(dtype)}"] = str(error)
-        verdicts.append(verdict)
-        found[name_of(dtype)] = "differs" if f"{name} {name_of(dtype)}" in wrong else verdict.word
-    fallbacks = sorted({entry for verdict in verdicts for entry in verdict.fallbacks})
-    record_property("operations", (name, found, fallbacks))
-
-    listed = {entry for entry in differences("ops") if entry.rsplit(" ", 1)[0] == name}
-    unexpected = {entry: text for entry, text in wrong.items() if entry not in listed}
-    assert not unexpected
-    assert listed == set(wrong), "no longer different: remove it from opinfo_refused.toml"
-    check_listed("ops", name, verdicts)
+    verdicts = prove(
+        "ops",
+        name,
+        opinfo.dtypes(op),
+        lambda dtype, verdict: opinfo.run(op, dtype, verdict),
+        lambda finding: record_property("operations", finding),
+    )
     if all(verdict.word == "no sample" for verdict in verdicts):
         pytest.skip("no sample that is a dense tensor and that the CPU takes")
 

@@ -16,7 +16,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Ramp, contiguous_strides
-from torch_spyre._inductor.trace import Tracer
+from torch_spyre._inductor.trace import Tracer, simplified
 from torch_spyre._inductor.views import device_coordinates
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
@@ -31,7 +31,6 @@ class KernelBuilder:
         self.constants: dict[tuple[float | Ramp, torch.dtype], Buffer] = {}
         self.locals = 0
         self.nodes = 0
-        self.symbols = 0
 
     def add(self, node: ir.ComputedBuffer) -> None:
         """Append the ops that compute a buffer. Raises :class:`Unsupported`."""
@@ -236,11 +235,6 @@ class _Loads(DefaultHandler):
 
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return name
-
-
-def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
-    ranges = {symbol: sympy.Integer(size) for symbol, size in space.items()}
-    return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
 
 
 def _number(value: Any) -> int:

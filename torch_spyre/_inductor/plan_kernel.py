@@ -6,7 +6,7 @@ Each step is a function from ops to ops, in the order they are called here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import sympy
 from sympy import Expr, Symbol
@@ -39,7 +39,10 @@ class Kernel:
     specs: list[OpSpec]
     args: list[Buffer]  # in the order of the call; constants are the last ones
     pool_bytes: int = 0
-    constants: list[Buffer] = field(default_factory=list)
+
+    @property
+    def constants(self) -> list[Buffer]:
+        return [buffer for buffer in self.args if buffer.constant is not None]
 
 
 class MustSplit(Exception):
@@ -65,7 +68,7 @@ def plan_kernel(ops: list[KernelOp]) -> Kernel:
     for op in ops:
         splits = divide_work(op)
         specs.append(_spec(op, splits, numbers, pool, shift))
-    return Kernel(specs, args, pool_bytes, [b for b in args if b.constant is not None])
+    return Kernel(specs, args, pool_bytes)
 
 
 # ------------------------------------------------------------------------------------------- views

@@ -97,8 +97,7 @@ class Tracer(DefaultHandler):
         return Value(buffer.dtype, Access(buffer, linear))
 
     def linear(self, index: Expr) -> LinearIndex:
-        ranges = {symbol: sympy.Integer(size) for symbol, size in self.space.items()}
-        index = V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
+        index = simplified(index, self.space)
         linear = LinearIndex.of(index, list(self.space))
         if linear is None:
             raise Unsupported(f"the index {index} is not linear in its loops\n{self.origin}")
@@ -262,6 +261,12 @@ class Tracer(DefaultHandler):
             return None
         self.ops.pop()
         return [a, b]
+
+
+def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
+    """The index without divisions that the sizes of the loops decide."""
+    ranges = {symbol: sympy.Integer(size) for symbol, size in space.items()}
+    return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
 
 
 def _converted(number: float, dtype: torch.dtype) -> float:

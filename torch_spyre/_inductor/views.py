@@ -8,7 +8,6 @@ next. Most views are like that; the others get coordinates with all of the index
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -138,8 +137,3 @@ def _general_digits(layout: SpyreTensorLayout, order: list[int], index: LinearIn
         digits.append(sympy.floor(rest / stride))
         rest = sympy.Mod(rest, stride)
     return digits
-
-
-def host_elements(layout: SpyreTensorLayout) -> int:
-    """Places of a layout, padding included."""
-    return math.prod(layout.device_size)
