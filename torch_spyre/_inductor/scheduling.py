@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Any
 
 import sympy
@@ -11,7 +12,7 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
-from torch_spyre._inductor.build_kernel import KernelBuilder
+from torch_spyre._inductor.build_kernel import KernelBuilder, has_dynamic_sizes, template_text
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
@@ -45,21 +46,17 @@ class SuperDSCScheduling(BaseScheduling):
 
     def flush(self) -> None:
         nodes, self.pending = self.pending, []
+        # What has fixed sizes is compiled now, and not again for every size of the rest.
+        for dynamic, run in groupby(nodes, has_dynamic_sizes):
+            (self._write_template if dynamic else self._write_kernel)(list(run))
         if nodes:
-            self._write_kernel(nodes)
             self.free_buffers_in_scheduler()
 
     def _write_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
     ) -> None:
-        builder = KernelBuilder()
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
-        for node in nodes:
-            if not isinstance(node.node, ir.ComputedBuffer):
-                raise Unsupported(f"{node.get_name()} is no loop")
-            builder.add(node.node)
-        for name in inside:
-            builder.buffers[name].local = True
+        builder = self._built(nodes, inside)
         try:
             kernel = plan_kernel(builder.ops)
         except MustSplit as split:
@@ -69,23 +66,41 @@ class SuperDSCScheduling(BaseScheduling):
                 self._write_kernel(nodes[: split.node], known_outside)
                 self._write_kernel(nodes[split.node :], known_outside)
             return
+        self._mark_run(nodes, inside)
+        self._call(self._define("async_compile.sdsc", kernel_source(kernel), nodes), kernel)
+
+    def _write_template(self, nodes: list[SchedulerNode]) -> None:
+        inside = self._seen_only_by(nodes)
+        text = template_text(self._built(nodes, inside))
+        self._mark_run(nodes, inside)
+        name = self._define("SDSCTemplateRunner", text.source, nodes)
+        V.graph.wrapper_code.writeline(f"{name}.run({', '.join(text.arguments)})")
+
+    def _built(self, nodes: list[SchedulerNode], inside: list[str]) -> KernelBuilder:
+        builder = KernelBuilder()
+        for node in nodes:
+            if not isinstance(node.node, ir.ComputedBuffer):
+                raise Unsupported(f"{node.get_name()} is no loop")
+            builder.add(node.node)
+        for name in inside:
+            builder.buffers[name].local = True
+        return builder
+
+    def _mark_run(self, nodes: list[SchedulerNode], inside: list[str]) -> None:
         V.graph.removed_buffers.update(inside)
         for node in nodes:
             node.mark_run()
-        self._call(self._define(kernel, nodes), kernel)
 
-    def _define(self, kernel: Kernel, nodes: list[SchedulerNode]) -> str:
+    def _define(self, make: str, source: str, nodes: list[SchedulerNode]) -> str:
         """The name of the kernel in the wrapper; equal kernels have one."""
         wrapper = V.graph.wrapper_code
-        source = kernel_source(kernel)
         name = wrapper.src_to_kernel.get(source)
         if name is None:
             fused = get_fused_kernel_name(nodes, "original_aten")
             name = f"sdsc_{fused}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            body = f"async_compile.sdsc({name!r}, {source})"
-            wrapper.define_kernel(name, body, f"{origins}\n{detailed}", gpu=False)
+            wrapper.define_kernel(name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False)
         return name
 
     def _call(self, name: str, kernel: Kernel) -> None:

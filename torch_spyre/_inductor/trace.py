@@ -13,7 +13,7 @@ from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
 from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.ops.table import OPS
 
@@ -81,20 +81,25 @@ class Tracer(DefaultHandler):
         self.ops: list[KernelOp] = []
         self.dtypes = DtypePropagationOpsHandler()
         self.known: dict[Any, Value] = {}
+        self.masks = 0  # around what is traced now
 
     # ------------------------------------------------------------------------------------ leaves
 
     def load(self, name: str, index: Expr) -> Value:
         buffer = self.find_buffer(name)
         linear = self.linear(index + buffer.offset)
-        ends = [stride * (self.space[s] - 1) for s, stride in linear.strides.items()]
-        first = linear.offset + sum(end for end in ends if end < 0)
-        last = linear.offset + sum(end for end in ends if end > 0)
-        spans = zip(buffer.size, buffer.stride, strict=True)
-        end = buffer.offset + sum((n - 1) * stride for n, stride in spans)
-        if first < 0 or last > end:
+        if self.masks and not self._stays_inside(buffer, linear):
             raise Unsupported(f"{index} leads outside of {buffer}, under a mask\n{self.origin}")
         return Value(buffer.dtype, Access(buffer, linear))
+
+    def _stays_inside(self, buffer: Buffer, linear: LinearIndex) -> bool:
+        ends = [stride * (self.space[s] - 1) for s, stride in linear.strides.items()]
+        known = V.graph.sizevars.statically_known_leq
+        first = linear.offset + sum(end for end in ends if not known(0, end))
+        last = linear.offset + sum(end for end in ends if not known(end, 0))
+        spans = zip(buffer.size, buffer.stride, strict=True)
+        end = buffer.offset + sum((n - 1) * stride for n, stride in spans)
+        return known(0, first) and known(last, end)
 
     def linear(self, index: Expr) -> LinearIndex:
         index = simplified(index, self.space)
@@ -130,7 +135,7 @@ class Tracer(DefaultHandler):
         index = self.linear(expression)
         symbols = [s for s in self.space if index.strides.get(s)]
         if not symbols:
-            return Value(dtype, None, float(index.offset))
+            return Value(dtype, None, _converted(index.offset, dtype))
         ramp = Ramp(
             tuple(self.space[s] for s in symbols),
             tuple(index.strides[s] for s in symbols),
@@ -145,7 +150,9 @@ class Tracer(DefaultHandler):
         return self.index_expr(expr, dtype)
 
     def masked(self, mask: Value, body: Callable[[], Any], other: float) -> Value:
+        self.masks += 1
         value = OpsWrapper._unwrap(body())
+        self.masks -= 1
         return self._default("where", (mask, value, Value(value.dtype, None, float(other))), {})
 
     def _rounded_to(self, name: str, value: Value, dtype: torch.dtype) -> Value:
@@ -265,11 +272,15 @@ class Tracer(DefaultHandler):
 
 def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
     """The index without divisions that the sizes of the loops decide."""
-    ranges = {symbol: sympy.Integer(size) for symbol, size in space.items()}
+    ranges = {symbol: sympy.sympify(size) for symbol, size in space.items()}
     return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
 
 
-def _converted(number: float, dtype: torch.dtype) -> float:
+def _converted(number: Any, dtype: torch.dtype) -> Any:
+    if has_symbols([number]):
+        if dtype == torch.bool:
+            raise Unsupported(f"whether {number} is zero is not known when the kernel is compiled")
+        return number  # of sizes, so an integer
     if dtype == torch.bool:
         return float(bool(number))
-    return number if dtype.is_floating_point else float(int(number))
+    return float(number) if dtype.is_floating_point else float(int(number))

@@ -29,9 +29,11 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
             """
             from sympy import sympify
             from torch_spyre._C import DataFormats, SpyreTensorLayout
-            from torch_spyre._inductor.kernel_ir import Ramp
+            from torch_spyre._inductor.kernel_ir import Buffer, Ramp
+            from torch_spyre._inductor.kernel_template import At, Nest, Op, Template
             from torch_spyre._inductor.op_spec import IndirectAccess, LoopSpec, OpSpec, TensorArg
             from torch_spyre._inductor.runtime import SpyreAsyncCompile
+            from torch_spyre._inductor.template_runner import SDSCTemplateRunner
             async_compile = SpyreAsyncCompile()
             """,
             strip=True,
