@@ -77,4 +77,6 @@ VARIABLES = [
         "BUNDLE_SYMBOLIC_ARGS", "1", "compiler: addresses as arguments of a kernel, not baked"
     ),
     Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
+    Variable("MAX_BUCKETS", "32", "compiler: into how many buckets a dynamic dimension divides"),
+    Variable("MIN_DEFAULT_GRANULARITY", "4", "compiler: sizes in a bucket, at least"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,12 @@ from torch._inductor import ir
 from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
-from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.granularity import kept_instances
 from torch_spyre._inductor.kernel_ir import (
     Buffer,
     KernelOp,
@@ -136,26 +138,32 @@ class KernelBuilder:
 
 def has_dynamic_sizes(node: Any) -> bool:
     """Whether a scheduled node can only be planned when it is launched."""
-    if node.node is None or node.node.get_free_symbol_uses():
-        return True
     names = {dependency.name for dependency in node.read_writes.reads_and_writes()}
     layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
-    return any(free_symbols([*layout.size, *layout.stride]) for layout in layouts)
+    sizes = [extent for layout in layouts for extent in (*layout.size, *layout.stride)]
+    symbols = sympy.Tuple(*sizes).free_symbols
+    if node.node is not None:
+        symbols |= node.node.get_free_symbol_uses()  # of loops and of what they compute
+    kinds = (SymT.SIZE, SymT.UNBACKED_INT)
+    return any(symbol_is_type(symbol, kinds) and has_symbols([_size(symbol)]) for symbol in symbols)
 
 
 def template_text(builder: KernelBuilder) -> TemplateText:
     """The ops as a template. Raises :class:`Unsupported` if the sizes seen cannot be planned."""
     text = TemplateText(builder.ops, builder.buffers, pexpr)
+    sizevars = V.graph.sizevars
+    ranges = {symbol.name: (symbol, r) for symbol, r in sizevars.shape_env.var_to_range.items()}
+    known = [ranges[name] for name in text.sizes]
+    text.kept = kept_instances((_bound(r.lower) or 0, _bound(r.upper)) for _, r in known)
     make = text.make()
-    sizes = [_hint(name) for name in text.sizes]
-    plan_template(lambda: make(*sizes), {})
+    seen = [int(sizevars.optimization_hint(symbol, fallback=64)) for symbol, _ in known]
+    plan_template(lambda: make(*seen), {})
     return text
 
 
-def _hint(name: str) -> int:
-    """A size that a symbol may have: the one that was seen, if one was."""
-    symbol = next(s for s in V.graph.sizevars.shape_env.var_to_range if s.name == name)
-    return int(V.graph.sizevars.optimization_hint(symbol, fallback=64))
+def _bound(value: Any) -> int | None:
+    """An end of the range of a size; None if there is none."""
+    return int(value) if value.is_Integer and abs(value) < sys.maxsize - 1 else None
 
 
 def real_name(name: str) -> str:

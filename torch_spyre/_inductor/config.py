@@ -27,6 +27,9 @@ core_id_k_fast_emission: bool = environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION"
 # Addresses as arguments of the kernel: one binary serves tensors anywhere.
 bundle_symbolic_args: bool = environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
 unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
+# Of a dimension that is dynamic: see granularity.py.
+max_buckets: int = environment_number("MAX_BUCKETS", 32)
+min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
 
 if TYPE_CHECKING:
     from torch.utils._config_typing import *  # noqa: F403

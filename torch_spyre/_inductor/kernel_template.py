@@ -34,6 +34,8 @@ from torch_spyre._inductor.views import LinearIndex
 # What a reduction over no elements gives.
 NEUTRAL = {"sum": 0.0, MATMUL: 0.0, "any": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}
 
+PLACES = ("argmax", "argmin")
+
 # Layout and storage offset of a tensor.
 Placement = tuple[SpyreTensorLayout, int]
 
@@ -117,9 +119,8 @@ class _NestOps:
             made = KernelOp(op.op, self.space, inputs, output, op.constants, op.exact)
             if 0 in self.space.values():
                 yield from _of_nothing(made)
-            elif op.op in NEUTRAL and not made.reduced:
-                made.op = "mul" if op.op == MATMUL else "identity"
-                yield made
+            elif (op.op in NEUTRAL or op.op in PLACES) and not made.reduced:
+                yield _of_one(made)
             elif op.op == MATMUL and _is_dot(made):
                 yield from _summed_product(made)
             else:
@@ -139,15 +140,26 @@ def default_layout(buffer: Buffer) -> SpyreTensorLayout:
     return SpyreTensorLayout(buffer.size, buffer.stride, buffer.dtype, order)
 
 
+def _of_one(op: KernelOp) -> KernelOp:
+    """A reduction of single elements."""
+    if op.op in PLACES:
+        return KernelOp("identity", op.space, [_number(0.0, op.output.buffer.dtype)], op.output)
+    opfunc = "mul" if op.op == MATMUL else "identity"
+    return KernelOp(opfunc, op.space, op.inputs, op.output)
+
+
 def _of_nothing(op: KernelOp) -> Iterable[KernelOp]:
     """What an op with an empty loop does: nothing, unless a result is reduced from nothing."""
     kept = {s: n for s, n in op.space.items() if s not in op.reduced}
-    if op.op not in NEUTRAL or 0 in kept.values():
-        return
-    dtype = op.output.buffer.dtype
-    neutral = Buffer("nothing", dtype, [], [], constant=NEUTRAL[op.op])
-    neutral.layout = default_layout(neutral)
-    yield KernelOp("identity", kept, [Access(neutral, LinearIndex(0, {}))], op.output)
+    if op.op in NEUTRAL and 0 not in kept.values():
+        neutral = _number(NEUTRAL[op.op], op.output.buffer.dtype)
+        yield KernelOp("identity", kept, [neutral], op.output)
+
+
+def _number(value: float, dtype: torch.dtype) -> Access:
+    buffer = Buffer("number", dtype, [], [], constant=value)
+    buffer.layout = default_layout(buffer)
+    return Access(buffer, LinearIndex(0, {}))
 
 
 def _is_dot(op: KernelOp) -> bool:
@@ -216,7 +228,7 @@ def _accesses(op: KernelOp) -> list[Access]:
 
 
 class TemplateText:
-    """A template as Python text, and what a launch of it takes."""
+    """A template as Python text, and what a launch of it takes: tensors, then sizes."""
 
     def __init__(
         self, ops: Sequence[KernelOp], graph_buffers: Collection[str], text: Callable[[Any], str]
@@ -225,16 +237,17 @@ class TemplateText:
         self._text = text
         self._symbols: dict[str, None] = {}
         self._names: dict[Buffer, str] = {}
-        self.arguments: list[str] = []  # tensors as the graph calls them, then sizes
-        temporaries, buffers = [], []
+        self.tensors: list[str] = []  # as the graph calls them
+        temporaries: list[Buffer] = []
+        buffers: list[Buffer] = []
         for access in (access for op in ops for access in _accesses(op)):
             buffer = access.buffer
             if buffer in self._names:
                 continue
             temporary = buffer.local and buffer.name not in graph_buffers
             if not buffer.local and buffer.constant is None:
-                self._names[buffer] = f"arg{len(self.arguments)}"  # equal kernels have equal text
-                self.arguments.append(buffer.name)
+                self._names[buffer] = f"arg{len(self.tensors)}"  # equal kernels have equal text
+                self.tensors.append(buffer.name)
             else:
                 kind = "t" if temporary else "b" if buffer.local else "k"
                 self._names[buffer] = f"{kind}{len(self._names)}"
@@ -250,13 +263,18 @@ class TemplateText:
             lines += [f"            {self._op(op)}," for op in nest]
             lines.append("        ]),")
         self.sizes = sorted(self._symbols)
-        self.arguments += self.sizes
+        self.kept = 1  # instances
         head = f"lambda {', '.join(self.sizes)}: Template("
-        self.source = "\n".join([head, *lines, "    ],", ")"])
+        self.function = "\n".join([head, *lines, "    ],", ")"])
+
+    @property
+    def source(self) -> str:
+        """What a runner takes after its name."""
+        return f"{self.function}, kept={self.kept}"
 
     def make(self) -> Callable[..., Template]:
         """The function that the text says."""
-        return eval(self.source, globals())  # type: ignore[no-any-return]
+        return eval(self.function, globals())
 
     def _number(self, value: Any) -> str:
         symbols = getattr(value, "free_symbols", ())

@@ -17,6 +17,12 @@ from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
 
+TEMPLATE_IMPORTS = (
+    "from torch_spyre._inductor.kernel_ir import Buffer",
+    "from torch_spyre._inductor.kernel_template import At, Nest, Op, Template",
+    "from torch_spyre._inductor.template_runner import SDSCTemplateRunner",
+)
+
 
 class SuperDSCScheduling(BaseScheduling):
     """Writes kernels for the spyre device."""
@@ -73,8 +79,11 @@ class SuperDSCScheduling(BaseScheduling):
         inside = self._seen_only_by(nodes)
         text = template_text(self._built(nodes, inside))
         self._mark_run(nodes, inside)
+        for line in TEMPLATE_IMPORTS:
+            V.graph.wrapper_code.add_import_once(line)
         name = self._define("SDSCTemplateRunner", text.source, nodes)
-        V.graph.wrapper_code.writeline(f"{name}.run({', '.join(text.arguments)})")
+        args = [*map(_on_card, text.tensors), *text.sizes]
+        V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
 
     def _built(self, nodes: list[SchedulerNode], inside: list[str]) -> KernelBuilder:
         builder = KernelBuilder()
@@ -100,7 +109,9 @@ class SuperDSCScheduling(BaseScheduling):
             name = f"sdsc_{fused}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            wrapper.define_kernel(name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False)
+            wrapper.define_kernel(
+                name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False
+            )
         return name
 
     def _call(self, name: str, kernel: Kernel) -> None:
@@ -113,7 +124,8 @@ class SuperDSCScheduling(BaseScheduling):
             wrapper.writeline(
                 f"{buffer.name} = {how}({where}, memory_format=torch.contiguous_format)"
             )
-        wrapper.writeline(f"{name}.run({', '.join(buffer.name for buffer in args)})")
+        names = [buffer.name if buffer.view else _on_card(buffer.name) for buffer in args]
+        wrapper.writeline(f"{name}.run({', '.join(names)})")
         for buffer, view in views:
             if view.written:
                 where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
@@ -133,3 +145,10 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _on_card(name: str) -> str:
+    """A buffer as an argument: PyTorch lets numbers in tensors of the host meet those of a card."""
+    buffer = V.graph.get_buffer(name)
+    card = V.graph.get_current_device_or_throw()
+    return name if buffer.get_device() == card else f"{name}.to({str(card)!r})"

@@ -1,4 +1,4 @@
-"""Launches templates: an instance for each set of sizes and layouts, made when it is first needed."""
+"""Launches templates: an instance for each set of sizes and layouts, made when first needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.plan_kernel import Kernel
 from torch_spyre._inductor.runtime import SDSCKernelRunner, SpyreAsyncCompile
-
-MAX_INSTANCES = 256  # of one template; those not used for longest go
 
 
 @dataclass
@@ -80,9 +78,10 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
 class SDSCTemplateRunner:
     """A kernel of a graph with dynamic shapes."""
 
-    def __init__(self, name: str, make: Callable[..., Template]) -> None:
+    def __init__(self, name: str, make: Callable[..., Template], kept: int) -> None:
         self.name = name
         self.make = make
+        self.kept = kept  # instances; those not used for longest go
         self.sizes = len(inspect.signature(make).parameters)
         self.arguments: list[str] = []
         self.instances: OrderedDict[Any, _Instance] = OrderedDict()
@@ -99,7 +98,7 @@ class SDSCTemplateRunner:
             placements = dict(zip(self.arguments, where, strict=True))
             instance = _Instance(self.name, lambda: self.make(*sizes), placements)
             self.instances[key] = instance
-            if len(self.instances) > MAX_INSTANCES:
+            if len(self.instances) > self.kept:
                 self.instances.popitem(last=False)
         else:
             self.instances.move_to_end(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
 
@@ -29,12 +30,15 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
             """
             from sympy import sympify
             from torch_spyre._C import DataFormats, SpyreTensorLayout
-            from torch_spyre._inductor.kernel_ir import Buffer, Ramp
-            from torch_spyre._inductor.kernel_template import At, Nest, Op, Template
+            from torch_spyre._inductor.kernel_ir import Ramp
             from torch_spyre._inductor.op_spec import IndirectAccess, LoopSpec, OpSpec, TensorArg
             from torch_spyre._inductor.runtime import SpyreAsyncCompile
-            from torch_spyre._inductor.template_runner import SDSCTemplateRunner
             async_compile = SpyreAsyncCompile()
             """,
             strip=True,
         )
+
+    def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
+        """Inductor names the kind of device, and sets the current one for devices it knows."""
+        line = super().make_allocation(name, device, *args, **kwargs)
+        return str(line.replace(f"device='{device.type}'", f"device='{device}'"))
