@@ -25,6 +25,7 @@ OPCODES = {
     "matmul": 7,
     "index": 8,
     "cores": 10,
+    "chain": 11,
 }
 NARROW_NONE, NARROW_BOOL, NARROW_UINT8 = 0, 1, 2
 FP32, INT64 = 0, 1  # compute types
@@ -194,7 +195,85 @@ class Gather:
         return words + _nests(self.nests)
 
 
-Step = Pointwise | Reduce | Move | Matmul | Gather
+@dataclass
+class ChainTensor:
+    """Memory that a chain reads or writes: all lines or the same for each, all positions or one."""
+
+    operand: Operand
+    has_lines: bool
+    has_positions: bool
+    nests: list[Nest]  # of (tensor, line, position)
+    narrow: int = NARROW_NONE
+
+    def words(self) -> Words:
+        words = [*self.operand.words(), self.narrow, self.has_lines, self.has_positions]
+        return words + _nests(self.nests)
+
+
+@dataclass
+class ChainLoad:
+    tensor: int
+
+    def words(self) -> Words:
+        return [0, self.tensor]
+
+
+@dataclass
+class ChainPointwise:
+    op: str
+    inputs: list[int]  # values
+    format: DataFormats  # that the value would have in memory
+    constants: Sequence[float] = ()
+    narrow: int = NARROW_NONE
+
+    def words(self) -> Words:
+        words = [1, OPS[self.op].id, len(self.inputs)]
+        for value in self.inputs:
+            words += [value, 0]
+        words += [len(self.constants), *map(_real, self.constants)]
+        return [*words, self.format.value, self.narrow]
+
+
+@dataclass
+class ChainReduce:
+    """One value a line."""
+
+    op: str
+    input: int  # value
+    format: DataFormats
+    constants: Sequence[float] = ()
+    narrow: int = NARROW_NONE
+
+    def words(self) -> Words:
+        words = [2, OPS[self.op].id, self.input]
+        words += [len(self.constants), *map(_real, self.constants)]
+        return [*words, self.format.value, self.narrow]
+
+
+@dataclass
+class Chain:
+    """Ops over the same lines, whose values go from one to the next without a detour."""
+
+    lines: int
+    length: int
+    tensors: list[ChainTensor]
+    values: list[ChainLoad | ChainPointwise | ChainReduce]
+    stores: list[tuple[int, int]]  # (value, tensor)
+    opcode = OPCODES["chain"]
+
+    def words(self) -> Words:
+        words = [self.lines, self.length]
+        for part in (self.tensors, self.values):
+            words.append(len(part))
+            for entry in part:
+                words += entry.words()
+        words.append(len(self.stores))
+        for value, tensor in self.stores:
+            words += [value, tensor]
+        return words
+
+
+Step = Pointwise | Reduce | Move | Matmul | Gather | Chain
 
 
 @dataclass
