@@ -22,7 +22,7 @@ from torch_spyre.backend.program import (
     SCRATCHPAD,
     Chain,
     ChainLoad,
-    ChainPointwise,
+    ChainOp,
     ChainReduce,
     ChainTensor,
     CoreStep,
@@ -336,9 +336,7 @@ class _Writer:
                     ChainReduce(op.op.name, inputs[0], format, constants, narrow)
                 )
             else:
-                self.step.values.append(
-                    ChainPointwise(op.op.name, inputs, format, constants, narrow)
-                )
+                self.step.values.append(ChainOp(op.op.name, inputs, format, constants, narrow))
             values.append(len(self.step.values) - 1)
         links = self.run.links
         for position, link in enumerate(links):
@@ -371,7 +369,7 @@ class _Writer:
         walked = nests(self.sizes, [tensor, self.line_counter, self.position_counter], dims)
         number = self.operands.setdefault(memory.place, len(self.operands))
         operand = Operand(number, tensor.format)
-        self.step.tensors.append(ChainTensor(operand, has_lines, has_positions, walked))
+        self.step.tensors.append(ChainTensor(operand, walked, has_lines, has_positions))
         return len(self.step.tensors) - 1
 
 

@@ -197,21 +197,23 @@ class Gather:
 
 @dataclass
 class ChainTensor:
-    """Memory that a chain reads or writes: all lines or the same for each, all positions or one."""
+    """A tensor of a chain; without lines or positions its nests stay at number 0 of them."""
 
     operand: Operand
-    has_lines: bool
-    has_positions: bool
-    nests: list[Nest]  # of (tensor, line, position)
-    narrow: int = NARROW_NONE
+    lines: list[Nest]  # of (tensor, line, position)
+    has_lines: bool = True
+    has_positions: bool = True
+    narrow: int = NARROW_NONE  # of stores
 
     def words(self) -> Words:
-        words = [*self.operand.words(), self.narrow, self.has_lines, self.has_positions]
-        return words + _nests(self.nests)
+        words = [*self.operand.words(), self.narrow, int(self.has_lines), int(self.has_positions)]
+        return words + _nests(self.lines)
 
 
 @dataclass
 class ChainLoad:
+    """The value that is a tensor, by its number in the chain."""
+
     tensor: int
 
     def words(self) -> Words:
@@ -219,28 +221,33 @@ class ChainLoad:
 
 
 @dataclass
-class ChainPointwise:
+class ChainOp:
+    """A pointwise op of values, by their numbers in the chain, and scalars.
+
+    ``format`` and ``narrow`` are those that the value would have in memory.
+    """
+
     op: str
-    inputs: list[int]  # values
-    format: DataFormats  # that the value would have in memory
+    inputs: Sequence[int | Scalar]
+    format: DataFormats = FP16
     constants: Sequence[float] = ()
     narrow: int = NARROW_NONE
 
     def words(self) -> Words:
         words = [1, OPS[self.op].id, len(self.inputs)]
-        for value in self.inputs:
-            words += [value, 0]
+        for input in self.inputs:
+            words += input.words() if isinstance(input, Scalar) else [input, 0]
         words += [len(self.constants), *map(_real, self.constants)]
         return [*words, self.format.value, self.narrow]
 
 
 @dataclass
 class ChainReduce:
-    """One value a line."""
+    """A reduction of the positions of a value."""
 
     op: str
-    input: int  # value
-    format: DataFormats
+    input: int
+    format: DataFormats = FP16
     constants: Sequence[float] = ()
     narrow: int = NARROW_NONE
 
@@ -252,25 +259,23 @@ class ChainReduce:
 
 @dataclass
 class Chain:
-    """Ops over the same lines, whose values go from one to the next without a detour."""
+    """Ops over one set of lines whose values go to memory only where they are stored."""
 
     lines: int
     length: int
     tensors: list[ChainTensor]
-    values: list[ChainLoad | ChainPointwise | ChainReduce]
-    stores: list[tuple[int, int]]  # (value, tensor)
+    values: list[ChainLoad | ChainOp | ChainReduce]  # each of values before it
+    stores: list[tuple[int, int]]  # value, tensor
     opcode = OPCODES["chain"]
 
     def words(self) -> Words:
-        words = [self.lines, self.length]
-        for part in (self.tensors, self.values):
-            words.append(len(part))
-            for entry in part:
-                words += entry.words()
-        words.append(len(self.stores))
-        for value, tensor in self.stores:
-            words += [value, tensor]
-        return words
+        words = [self.lines, self.length, len(self.tensors)]
+        for tensor in self.tensors:
+            words += tensor.words()
+        words += [len(self.values)]
+        for value in self.values:
+            words += value.words()
+        return [*words, len(self.stores), *(word for store in self.stores for word in store)]
 
 
 Step = Pointwise | Reduce | Move | Matmul | Gather | Chain
