@@ -301,11 +301,10 @@ class _Writer:
         lines = _line_dims(links, dims)
         assert lines is not None
         widest = max(_memories(links), key=lambda memory: len(memory.dims)).tensor
-        self.flat = lines == dims and all(m.dims in (lines, frozenset()) for m in _memories(links))
-        if self.flat:  # nothing but elements: in the order of memory
-            elems = max(
-                (m.tensor.elems_per_stick for m in _memories(links) if m.tensor.stick), default=1
-            )
+        elems = max((m.tensor.elems_per_stick for m in _memories(links)), default=1)
+        whole_sticks = not widest.stick or self.sizes[widest.stick] % elems == 0
+        alike = all(m.dims in (lines, frozenset()) for m in _memories(links))
+        if lines == dims and alike and whole_sticks:  # in the order of memory
             self.line_counter = counter([], self.sizes)
             self.position_counter, self.length = _like(widest, elems, self.sizes)
             self.lines = 1

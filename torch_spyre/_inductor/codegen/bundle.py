@@ -208,7 +208,7 @@ class _Writer:
         def address(tensor: Tensor, core: int) -> int:
             arg = tensor.arg
             if arg.component == "lx":
-                return arg.address
+                return arg.address + plan.core_offset(tensor, core)
             base = self._base(arg, plan.core_offset(tensor, core))
             strides = tuple(tile_strides(arg, extents, loop.tiled) for loop in loops)
             while strides and strides[0] == 0:

@@ -170,8 +170,8 @@ class OpPlan:
 
     def core_offset(self, tensor: Tensor, core: int) -> int:
         """Where a core's part begins, in bytes after the tensor's address."""
-        if tensor.arg.component == "lx":
-            return 0
+        if tensor.arg.component == "lx":  # every core has its part in its own
+            return tensor.offset * tensor.element_bytes
         if id(tensor) not in self.offsets:
             self.offsets[id(tensor)] = self._core_offsets(tensor)
         return self.offsets[id(tensor)][core]
