@@ -38,7 +38,10 @@ ELEMENTS_US = 64 * 1.5e3  # that the vector unit of a core computes: lanes times
 
 
 def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
-    """Gives every op its splits. Needs final layouts, and the loops of products in order."""
+    """Gives every op its splits, and its loops an order: neighbouring cores share the last ones.
+
+    Needs final layouts, and the loops of products in order, which they keep.
+    """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
     only_read = set(last_use) - {op.output.buffer for op in ops}
     beam = [_State(0.0, Group(), {})]
@@ -49,6 +52,7 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     for op in reversed(ops):
         assert state is not None
         op.splits = dict(state.splits)
+        op.space = {symbol: op.space[symbol] for symbol in op.splits}
         state = state.before
     return ops
 
@@ -65,14 +69,14 @@ class _State:
 
 def _advanced(beam: list[_State], shape: OpShape, gone: set[Buffer]) -> list[_State]:
     own = _candidates(shape)
-    times: dict[tuple[int, ...], float] = {}
+    times: dict[tuple[tuple[Symbol, int], ...], float] = {}
     cheapest = beam[0]
     found: list[tuple[float, int, _State]] = []
     for state in beam:
         rank = 0
         seen = set()
         for splits in (*_inherited(shape, state.group), *own):
-            key = tuple(splits.values())
+            key = tuple(splits.items())
             if key in seen:
                 continue
             seen.add(key)
@@ -128,7 +132,7 @@ def _in_turns(shape: OpShape, cores: int) -> list[Splits]:
 
 def _may_split(shape: OpShape, symbol: Symbol) -> bool:
     op = shape.op
-    if symbol in op.reduced:
+    if symbol in shape.reduced:
         return False
     # The back end leaves a loop with an unfinished stick to one core when it turns sticks.
     return op.op != RESTICKIFY or op.space[symbol] % shape.unit[symbol] == 0

@@ -6,7 +6,6 @@ core wrote (``torch_spyre.backend.schedule``). Ops agree on a buffer if they hav
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,23 +16,21 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 
+# Over how many cores each loop of an op is split. The order says which cores are neighbours: those
+# with the next part of the first loop that is split.
 Splits = Mapping[Symbol, int]
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Equal ones: every core touches the same sticks."""
+    """Which sticks of a buffer the cores touch. Equal ones: every core touches the same."""
 
-    starts: tuple[int, ...]  # one a core, in sticks
+    cores: int
+    begin: int  # of the first core, in sticks
+    moves: tuple[tuple[int, int, int], ...]  # (cores to the next part, parts, sticks between them)
     shape: tuple[tuple[int, int, int], ...]  # (stride, count, count of all cores if uneven)
     # Cores that share a tile of a product touch what is each other's: equal to none but itself.
     cohort: int = 0
-    # (sticks from part to part, parts) of the loops that are split: how a neighbour does the same.
-    moves: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-
-    @property
-    def begin(self) -> int:
-        return min(self.starts)
 
     @property
     def span(self) -> int:
@@ -42,9 +39,12 @@ class Footprint:
 
     @property
     def end(self) -> int:
-        return max(self.starts) + self.span
+        return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
 
-    def may_meet(self, other: Footprint) -> bool:
+    def clashes(self, other: Footprint) -> bool:
+        """Whether a core may touch what is another's there."""
+        if self == other and not self.cohort:
+            return False
         return self.begin < other.end and other.begin < self.end
 
 
@@ -53,6 +53,9 @@ class OpShape:
 
     def __init__(self, op: KernelOp) -> None:
         self.op = op
+        self.reduced = op.reduced
+        # K of a matrix product, which several cores may share.
+        self.contracted = list(op.space)[-1] if op.op == MATMUL else None
         self.accesses = [*op.inputs, op.output]
         self.sticks = [stick_symbol(access, op.space) for access in self.accesses]
         self.unit = dict.fromkeys(op.space, 1)
@@ -61,98 +64,117 @@ class OpShape:
                 elems = access.buffer.format.elems_per_stick()
                 self.unit[stick] = max(self.unit[stick], elems)
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
-        self._footprints: dict[tuple[int, ...], list[Footprint]] = {}
+        self._walks: dict[int, _Walk] = {}
+        self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
 
-    @property
-    def contracted(self) -> Symbol | None:
-        """K of a matrix product, which several cores may share."""
-        return list(self.op.space)[-1] if self.op.op == MATMUL else None
-
-    def chunk(self, symbol: Symbol, splits: int) -> int:
+    def chunk(self, symbol: Symbol, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
-        if splits == 1:
+        if parts == 1:
             return self.op.space[symbol]
-        return math.ceil(self.units[symbol] / splits) * self.unit[symbol]
+        return math.ceil(self.units[symbol] / parts) * self.unit[symbol]
 
     def largest_part(self, splits: Splits) -> int:
         """Iterations of the core that has most."""
-        return math.prod(self.chunk(s, splits.get(s, 1)) for s in self.op.space)
+        return math.prod(self.chunk(symbol, parts) for symbol, parts in splits.items())
 
     def footprints(self, splits: Splits) -> list[Footprint]:
         """Of the inputs and of the output."""
-        key = tuple(splits.get(symbol, 1) for symbol in self.op.space)
+        key = tuple(splits.items())
         if key not in self._footprints:
-            slices = self._slices(splits)
+            order = [symbol for symbol, parts in key if parts > 1]
+            if self.contracted in order:  # cores that share a tile are neighbours
+                order = [order[-1], *order[:-1]]
             self._footprints[key] = [
-                self._footprint(access, stick, splits, slices)
-                for access, stick in zip(self.accesses, self.sticks, strict=True)
+                self._footprint(i, splits, order) for i in range(len(self.accesses))
             ]
         return self._footprints[key]
 
-    def _slices(self, splits: Splits) -> list[dict[Symbol, int]]:
-        """Which part of each loop a core has; as SuperDSCs number them."""
-        order = [symbol for symbol in self.op.space if splits.get(symbol, 1) > 1]
-        if self.contracted in order:  # cores that share a tile are neighbours
-            order = [order[-1], *order[:-1]]
-        parts = [range(splits[symbol]) for symbol in reversed(order)]
-        return [
-            dict(zip(reversed(order), numbers, strict=True))
-            for numbers in itertools.product(*parts)
-        ]
+    def walk(self, position: int) -> _Walk:
+        if position not in self._walks:
+            self._walks[position] = _Walk(self.accesses[position])
+        return self._walks[position]
 
-    def _footprint(
-        self, access: Access, stick: Symbol | None, splits: Splits, slices: list[dict[Symbol, int]]
-    ) -> Footprint:
-        layout = access.buffer.layout
-        assert layout is not None
-        digits = _digits(layout)
-        first = access.index.offset
-        origin = _stick_number(digits, first)
-        elems = access.buffer.format.elems_per_stick()
-        moves: dict[Symbol, list[int]] = {}
+    def _footprint(self, position: int, splits: Splits, order: list[Symbol]) -> Footprint:
+        walk, stick = self.walk(position), self.sticks[position]
+        elems = self.accesses[position].buffer.format.elems_per_stick()
+        moves, cores = [], 1
+        for symbol in order:
+            move = walk.sticks(symbol, self.chunk(symbol, splits[symbol]))
+            if symbol in walk.strides:
+                moves.append((cores, splits[symbol], move))
+            cores *= splits[symbol]
         shape = []
-        for symbol, step in access.index.strides.items():
-            size = self.op.space.get(symbol, 1)
-            if not step or size == 1:
-                continue
+        for symbol in walk.strides:
             unit = elems if symbol == stick else 1
-            count = splits.get(symbol, 1)
-            chunk = self.chunk(symbol, count)
-            if count > 1:
-                moves[symbol] = [
-                    _stick_number(digits, first + part * chunk * step) - origin
-                    for part in range(count)
-                ]
-            steps, of_all = math.ceil(chunk / unit), math.ceil(size / unit)
+            parts = splits.get(symbol, 1)
+            count = math.ceil(self.chunk(symbol, parts) / unit)
+            of_all = math.ceil(self.op.space[symbol] / unit)
             if of_all > 1:
-                stride = _stick_number(digits, first + unit * step) - origin
-                shape.append((stride, steps, 0 if steps * count == of_all else of_all))
-        starts = tuple(
-            origin + sum(parts[mine[symbol]] for symbol, parts in moves.items()) for mine in slices
-        )
-        shared = self.contracted is not None and splits.get(self.contracted, 1) > 1
-        by_part = tuple((parts[1], len(parts)) for parts in moves.values())
-        return Footprint(starts, _merged(shape), id(self.op) if shared else 0, by_part)
+                uneven = of_all if count * parts != of_all else 0
+                shape.append((walk.sticks(symbol, unit), count, uneven))
+        cohort = id(self.op) if self.contracted in order else 0
+        return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
 
     def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
-        access = self.accesses[position]
-        assert access.buffer.layout is not None
-        digits = _digits(access.buffer.layout)
-        first = access.index.offset
-        origin = _stick_number(digits, first)
-        splits = dict.fromkeys(self.op.space, 1)
-        for move, parts in footprint.moves:
-            for symbol, step in access.index.strides.items():
-                if not step or symbol in self.op.reduced or self.units.get(symbol, 1) < parts:
+        walk = self.walk(position)
+        found: dict[Symbol, int] = {}
+        for _, parts, move in footprint.moves:
+            for symbol in walk.strides:
+                if symbol in found or symbol in self.reduced or self.units[symbol] < parts:
                     continue
-                offset = first + self.chunk(symbol, parts) * step
-                if splits[symbol] == 1 and _stick_number(digits, offset) - origin == move:
-                    splits[symbol] = parts
+                if walk.sticks(symbol, self.chunk(symbol, parts)) == move:
+                    found[symbol] = parts
                     break
             else:
                 return None
-        return splits
+        return self.in_order(found)
+
+    def in_order(self, splits: Splits) -> dict[Symbol, int]:
+        """All loops with their splits, those that are split in the order given.
+
+        Loops of a matrix product have their places.
+        """
+        if self.contracted is not None:
+            return {symbol: splits.get(symbol, 1) for symbol in self.op.space}
+        order = iter(splits)
+        places = [next(order) if symbol in splits else symbol for symbol in self.op.space]
+        return {symbol: splits.get(symbol, 1) for symbol in places}
+
+
+class _Walk:
+    """How far the loops of an op move one of its accesses, in sticks."""
+
+    def __init__(self, access: Access) -> None:
+        assert access.buffer.layout is not None
+        self.strides = {s: stride for s, stride in access.index.strides.items() if stride}
+        self._digits = _digits(access.buffer.layout)
+        self._offset = access.index.offset
+        self.begin = self._stick(self._offset)
+
+    def sticks(self, symbol: Symbol, iterations: int) -> int:
+        stride = self.strides.get(symbol, 0)
+        return self._stick(self._offset + iterations * stride) - self.begin if stride else 0
+
+    def _stick(self, offset: int) -> int:
+        number = 0
+        for stride, sticks in self._digits:
+            digit, offset = divmod(offset, stride)
+            number += digit * sticks
+        return number
+
+
+def _merged_moves(moves: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """With loops put together that are split as one loop over both would be."""
+    result: list[tuple[int, int, int]] = []
+    for cores, parts, move in moves:
+        if result:
+            before, count, step = result[-1]
+            if cores == before * count and move == step * count:
+                result[-1] = (before, count * parts, step)
+                continue
+        result.append((cores, parts, move))
+    return tuple(result)
 
 
 def _merged(shape: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
@@ -183,14 +205,6 @@ def _digits(layout: SpyreTensorLayout) -> list[tuple[int, int]]:
     return sorted(digits, reverse=True)
 
 
-def _stick_number(digits: list[tuple[int, int]], offset: int) -> int:
-    number = 0
-    for stride, sticks in digits:
-        digit, offset = divmod(offset, stride)
-        number += digit * sticks
-    return number
-
-
 @dataclass
 class Group:
     """Ops that cores run without waiting for each other."""
@@ -201,9 +215,7 @@ class Group:
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             writes = access is shape.op.output
             for other, written in self.touches.get(access.buffer, {}).items():
-                if (writes or written) and footprint != other and footprint.may_meet(other):
-                    return False
-                if footprint.cohort and (writes or written) and footprint == other:
+                if (writes or written) and footprint.clashes(other):
                     return False
         return True
 
