@@ -7,6 +7,7 @@ called as it is: on spyre tensors that is an eager kernel of the card.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -16,12 +17,25 @@ from torch._inductor import ir, lowering
 from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
 
+from torch_spyre._inductor.card_ops import CARD_OPS, lower_card_op
 from torch_spyre.constants import DEVICE_NAME
 
 aten = torch.ops.aten
 
 # Reductions whose loops the card has an op for.
-REDUCTIONS = [aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any, aten.all]
+REDUCTIONS = [
+    aten.sum,
+    aten.mean,
+    aten.amax,
+    aten.amin,
+    aten.prod,
+    aten.any,
+    aten.all,
+    aten.var,
+    aten.var_mean,
+    aten.argmax,
+    aten.argmin,
+]
 
 # Ops that make or rearrange tensors without computing: Inductor lowers them to views and fills.
 SHAPES = [
@@ -58,29 +72,11 @@ SHAPES = [
     torch.ops.prims.broadcast_in_dim,
 ]
 
-# Decompositions that would take apart what the card does in one step.
+# Decompositions that would take apart what the card does in one step, or what it has an eager
+# kernel for and its compiled kernels do not.
 WHOLE = [
-    aten._softmax,
-    aten._log_softmax,
-    aten._softmax_backward_data,
-    aten._log_softmax_backward_data,
-    aten.native_layer_norm,
-    aten.native_layer_norm_backward,
-    aten._fused_rms_norm,
-    aten._fused_rms_norm_backward,
-    aten.native_group_norm,
-    aten.native_group_norm_backward,
-    aten.native_batch_norm,
-    aten._native_batch_norm_legit,
-    aten._native_batch_norm_legit_no_training,
-    aten._native_batch_norm_legit_functional,
-    aten.native_batch_norm_backward,
     aten.embedding,
     aten.embedding_dense_backward,
-    aten.gelu,
-    aten.gelu_backward,
-    aten.silu,
-    aten.silu_backward,
     aten.native_dropout,
     aten.native_dropout_backward,
     aten.cat,
@@ -98,9 +94,19 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for packet in WHOLE:
         for name in packet.overloads():
             table.pop(getattr(packet, name), None)
+    for op in CARD_OPS:
+        table.pop(op, None)
     table[aten.addmm.default] = _addmm
     table[aten.baddbmm.default] = _baddbmm
+    table[aten.max.dim] = functools.partial(_extreme, aten.amax, aten.argmax)
+    table[aten.min.dim] = functools.partial(_extreme, aten.amin, aten.argmin)
+    table[aten.max.default] = lambda x: aten.amax(x, list(range(x.dim())))
+    table[aten.min.default] = lambda x: aten.amin(x, list(range(x.dim())))
     return table
+
+
+def _extreme(value: Any, place: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    return value(x, [dim], keepdim), place(x, dim, keepdim)
 
 
 def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -177,7 +183,13 @@ def spyre_lowerings() -> Iterator[None]:
             op = getattr(packet, name)
             if op not in table:
                 changed[op] = lowering.fallback_handler(op, False)
-    with mock.patch.dict(table, changed):
+    for op in CARD_OPS:
+        changed[op] = _chosen(lower_card_op(op), table.get(op, lowering.fallback_handler(op, False)))
+    with (
+        mock.patch.dict(table, changed),
+        # The card has no Welford reduction; two passes are as exact.
+        mock.patch.object(lowering, "use_two_step_variance", return_value=True),
+    ):
         yield
 
 

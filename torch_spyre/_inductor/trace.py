@@ -12,9 +12,11 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
+from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.views import LinearIndex
+from torch_spyre.backend.constants import decode_constant
 from torch_spyre.ops.table import OPS
 
 # Inductor's name of an op, where the op table has another.
@@ -50,7 +52,9 @@ OPFUNCS = {
     "bitwise_left_shift": "shiftleft",
     "bitwise_right_shift": "shiftright",
 }
-REDUCTIONS = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "any": "any"}
+REDUCTIONS = ("sum", "max", "min", "prod", "any", "argmax", "argmin")
+
+SHORT_FLOATS = (torch.float16, torch.bfloat16)  # both are DLFloat16 on the card
 
 
 class Value:
@@ -117,16 +121,17 @@ class Tracer(DefaultHandler):
             return Value(dtype, None, _converted(value.number, dtype))
         if value.dtype == dtype:
             return value
-        short = (torch.float16, torch.bfloat16)
         opfunc = "identity"
-        if value.dtype in short and dtype == torch.float32:
+        if value.dtype in SHORT_FLOATS and dtype == torch.float32:
             opfunc = "dl16tofp32"
-        elif value.dtype == torch.float32 and dtype in short:
+        elif value.dtype == torch.float32 and dtype in SHORT_FLOATS:
             opfunc = "fp32todl16"
         return self.emit(opfunc, [value], dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
         """A number that the loops count."""
+        if sympy.sympify(expression).is_number:
+            return Value(dtype, None, float(expression))
         index = self.linear(expression)
         symbols = [s for s in self.space if index.strides.get(s)]
         if not symbols:
@@ -168,6 +173,13 @@ class Tracer(DefaultHandler):
 
     # --------------------------------------------------------------------------------------- ops
 
+    def inline_asm_elementwise(
+        self, *inputs: Value, asm: str, constraints: tuple[float, ...], dtype: torch.dtype
+    ) -> Value:
+        """An op of the op table by its name; see :func:`card_ops.card_op`."""
+        constants = dict(zip(OPS[asm].constants, constraints, strict=True))
+        return self.emit(asm, inputs, dtype, constants)
+
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         values = [a if isinstance(a, Value) else self._literal(a) for a in args]
         if kwargs:
@@ -184,13 +196,22 @@ class Tracer(DefaultHandler):
         dtype = {bool: torch.bool, int: torch.int64}.get(type(value), torch.float32)
         return Value(dtype, None, float(value))
 
-    def emit(self, opfunc: str, values: Sequence[Value], dtype: torch.dtype) -> Value:
-        key = (opfunc, dtype, *(v.access or (v.number, v.dtype) for v in values))
+    def emit(
+        self,
+        opfunc: str,
+        values: Sequence[Value],
+        dtype: torch.dtype,
+        constants: dict[str, float] | None = None,
+    ) -> Value:
+        constants = constants or {}
+        inputs_key = (v.access or (v.number, v.dtype) for v in values)
+        key = (opfunc, dtype, *constants.values(), *inputs_key)
         if key not in self.known:
             buffer = self.new_local(dtype, list(self.space.values()))
             index = self.own_index(buffer)
             inputs = [self.materialised(value) for value in values]
-            self.append_op(KernelOp(opfunc, self.space, inputs, Access(buffer, index)), values)
+            op = KernelOp(opfunc, self.space, inputs, Access(buffer, index), constants)
+            self.append_op(op, values)
             self.known[key] = Value(dtype, Access(buffer, index))
         return self.known[key]
 
@@ -205,7 +226,10 @@ class Tracer(DefaultHandler):
         if value.access is not None:
             return value.access
         assert value.number is not None
-        return Access(self.constant_buffer(value.number, value.dtype), LinearIndex(0, {}))
+        dtype = value.dtype
+        if dtype in SHORT_FLOATS and not _is_short(value.number):
+            dtype = torch.float32  # as in eager: a number is not rounded before it is used
+        return Access(self.constant_buffer(value.number, dtype), LinearIndex(0, {}))
 
     def own_index(self, buffer: Buffer) -> LinearIndex:
         return LinearIndex(0, dict(zip(self.space, buffer.stride, strict=True)))
@@ -239,7 +263,7 @@ class Tracer(DefaultHandler):
         if product is not None:
             op = KernelOp("batchmatmul", self.space, product, target)
         else:
-            op = KernelOp(REDUCTIONS[kind], self.space, [self.materialised(value)], target)
+            op = KernelOp(kind, self.space, [self.materialised(value)], target)
         self.append_op(op, [value])
 
     def _product(self, value: Value, outer: dict[Symbol, int]) -> list[Access] | None:
@@ -267,6 +291,12 @@ def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
     """The index without divisions that the sizes of the loops decide."""
     ranges = {symbol: sympy.Integer(size) for symbol, size in space.items()}
     return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
+
+
+def _is_short(number: float) -> bool:
+    """Whether a DLFloat16 holds the number."""
+    bits = encode_constant(number, DataFormats.SEN169_FP16)
+    return number != number or decode_constant(bits, DataFormats.SEN169_FP16) == number
 
 
 def _converted(number: float, dtype: torch.dtype) -> float:
