@@ -14,13 +14,15 @@ from unittest import mock
 
 import torch
 from torch._inductor import ir, lowering
-from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
 
+from torch_spyre._inductor import attention
 from torch_spyre._inductor.card_ops import CARD_OPS, lower_card_op
+from torch_spyre._inductor.products import addmm, matmul
 from torch_spyre.constants import DEVICE_NAME
 
 aten = torch.ops.aten
+ATTENTION = aten._scaled_dot_product_fused_attention_overrideable.default
 
 # Reductions whose loops the card has an op for.
 REDUCTIONS = [
@@ -86,6 +88,16 @@ WHOLE = [
 ]
 
 
+# Ours instead of Inductor's.
+LOWERINGS: dict[OpOverload, Callable[..., Any]] = {
+    aten.mm.default: matmul,
+    aten.bmm.default: matmul,
+    aten.addmm.default: addmm,
+    aten.baddbmm.default: addmm,
+    **{op: lower_card_op(op) for op in CARD_OPS},
+}
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Inductor's, without those of ops that are better whole, and with ours."""
     from torch._inductor.decomposition import select_decomp_table
@@ -94,10 +106,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for packet in WHOLE:
         for name in packet.overloads():
             table.pop(getattr(packet, name), None)
-    for op in CARD_OPS:
+    for op in LOWERINGS:
         table.pop(op, None)
-    table[aten.addmm.default] = _addmm
-    table[aten.baddbmm.default] = _baddbmm
     table[aten.max.dim] = functools.partial(_extreme, aten.amax, aten.argmax)
     table[aten.min.dim] = functools.partial(_extreme, aten.amin, aten.argmin)
     table[aten.max.default] = lambda x: aten.amax(x, list(range(x.dim())))
@@ -107,48 +117,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _extreme(value: Any, place: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
     return value(x, [dim], keepdim), place(x, dim, keepdim)
-
-
-def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    return _sum(aten.mm(a, b), bias, beta, alpha)
-
-
-def _baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    return _sum(aten.bmm(a, b), bias, beta, alpha)
-
-
-def _sum(product: Any, bias: Any, beta: float, alpha: float) -> Any:
-    if alpha != 1:
-        product = product * alpha
-    if beta == 0:
-        return product
-    return product + (bias if beta == 1 else bias * beta)
-
-
-def _matmul(a: Any, b: Any) -> Any:
-    """A sum of products; the kernel's planner sees that it is one for the PT units."""
-    a.realize()
-    b.realize()
-    *batch, rows, inner = a.get_size()
-    columns = b.get_size()[-1]
-    load_a, load_b = a.make_loader(), b.make_loader()
-
-    def inner_fn(index: Any, reduced: Any) -> Any:
-        *outer, row, column = index
-        (k,) = reduced
-        return ops.mul(load_a([*outer, row, k]), load_b([*outer, k, column]))
-
-    result = ir.Reduction.create(
-        device=a.get_device(),
-        dst_dtype=a.get_dtype(),
-        src_dtype=a.get_dtype(),
-        inner_fn=inner_fn,
-        ranges=[*batch, rows, columns],
-        reduction_ranges=[inner],
-        reduction_type="sum",
-    )
-    result.realize()
-    return result
 
 
 def _compiled(op: Any) -> bool:
@@ -174,23 +142,29 @@ def spyre_lowerings() -> Iterator[None]:
     table = lowering.lowerings
     changed: dict[Any, Any] = {}
     for op, original in table.items():
-        if op in (aten.mm.default, aten.bmm.default):
-            changed[op] = _chosen(_matmul, original)
-        elif not _compiled(op):
+        if not _compiled(op):
             changed[op] = _chosen(lowering.fallback_handler(op, False), original)
     for packet in WHOLE:  # by name: Inductor makes no fallback by itself of what it could decompose
         for name in packet.overloads():
             op = getattr(packet, name)
             if op not in table:
                 changed[op] = lowering.fallback_handler(op, False)
-    for op in CARD_OPS:
-        changed[op] = _chosen(lower_card_op(op), table.get(op, lowering.fallback_handler(op, False)))
+    for op, ours in LOWERINGS.items():
+        original = table.get(op) or lowering.fallback_handler(op, False)
+        changed[op] = _chosen(ours, original)
+    changed[ATTENTION] = _attention
     with (
         mock.patch.dict(table, changed),
         # The card has no Welford reduction; two passes are as exact.
         mock.patch.object(lowering, "use_two_step_variance", return_value=True),
     ):
         yield
+
+
+def _attention(*args: Any, **kwargs: Any) -> Any:
+    if _on_spyre(args, kwargs) and attention.fits(*args[:5]):
+        return attention.attention(*args, **kwargs)
+    return lowering.fallback_handler(ATTENTION, False)(*args, **kwargs)
 
 
 def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
