@@ -17,15 +17,15 @@ aten = torch.ops.aten
 MAX_SCORE_BYTES = 32 << 20
 
 
-def fits(query: Any, key: Any, value: Any, bias: Any = None, dropout: float = 0.0) -> bool:
+def _fits(query: Any, key: Any, value: Any) -> bool:
     """Whether the scores are few enough to exist all at once."""
     *lead, heads, rows, _ = query.get_size()
     keys = key.get_size()[-2]
     sizes = V.graph.sizevars
     scores = [sizes.optimization_hint(extent) for extent in [*lead, heads, rows, keys]]
-    others = [sizes.optimization_hint(value.get_size()[-1]), dropout == 0]
+    width = sizes.optimization_hint(value.get_size()[-1])
     # A single key needs no product, and of nothing there is none.
-    return min(*scores, *others) > 0 and scores[-1] > 1 and 4 * math.prod(scores) <= MAX_SCORE_BYTES
+    return min(*scores, width) > 0 and scores[-1] > 1 and 4 * math.prod(scores) <= MAX_SCORE_BYTES
 
 
 def attention(
@@ -38,12 +38,14 @@ def attention(
     return_debug_mask: bool = False,
     *,
     scale: float | None = None,
-) -> tuple[Any, ...]:
-    """``_scaled_dot_product_fused_attention_overrideable``.
+) -> tuple[Any, ...] | None:
+    """The lowering of ``_scaled_dot_product_fused_attention_overrideable``; None leaves it eager.
 
     Heads that share keys and values (grouped-query attention) have a dimension of their own, along
     which keys and values do not move: nothing is copied for them.
     """
+    if dropout != 0 or not _fits(query, key, value):
+        return None
     *lead, heads, rows, size = query.get_size()
     key_heads, keys = key.get_size()[-3], key.get_size()[-2]
     group = heads // key_heads

@@ -16,13 +16,13 @@ import torch
 from torch._inductor import ir, lowering
 from torch._ops import OpOverload
 
-from torch_spyre._inductor import attention
+from torch_spyre._inductor import pieces
+from torch_spyre._inductor.attention import attention
 from torch_spyre._inductor.card_ops import CARD_OPS, lower_card_op
 from torch_spyre._inductor.products import addmm, matmul
 from torch_spyre.constants import DEVICE_NAME
 
 aten = torch.ops.aten
-ATTENTION = aten._scaled_dot_product_fused_attention_overrideable.default
 
 # Reductions whose loops the card has an op for.
 REDUCTIONS = [
@@ -81,7 +81,6 @@ WHOLE = [
     aten.embedding_dense_backward,
     aten.native_dropout,
     aten.native_dropout_backward,
-    aten.cat,
     aten.index_select,
     aten.nll_loss_forward,
     aten.nll_loss_backward,
@@ -94,7 +93,16 @@ LOWERINGS: dict[OpOverload, Callable[..., Any]] = {
     aten.bmm.default: matmul,
     aten.addmm.default: addmm,
     aten.baddbmm.default: addmm,
+    aten.slice_scatter.default: pieces.slice_scatter,
+    aten.select_scatter.default: pieces.select_scatter,
     **{op: lower_card_op(op) for op in CARD_OPS},
+}
+
+# Ours where they give a result, else the eager kernel.
+PARTIAL: dict[OpOverload, Callable[..., Any]] = {
+    aten.cat.default: pieces.cat,
+    aten.constant_pad_nd.default: pieces.pad,
+    aten._scaled_dot_product_fused_attention_overrideable.default: attention,
 }
 
 
@@ -106,7 +114,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for packet in WHOLE:
         for name in packet.overloads():
             table.pop(getattr(packet, name), None)
-    for op in LOWERINGS:
+    for op in (*LOWERINGS, *PARTIAL):
         table.pop(op, None)
     table[aten.max.dim] = functools.partial(_extreme, aten.amax, aten.argmax)
     table[aten.min.dim] = functools.partial(_extreme, aten.amin, aten.argmin)
@@ -152,7 +160,8 @@ def spyre_lowerings() -> Iterator[None]:
     for op, ours in LOWERINGS.items():
         original = table.get(op) or lowering.fallback_handler(op, False)
         changed[op] = _chosen(ours, original)
-    changed[ATTENTION] = _attention
+    for op, ours in PARTIAL.items():
+        changed[op] = _chosen(_or_eager(ours, op), table[op])
     with (
         mock.patch.dict(table, changed),
         # The card has no Welford reduction; two passes are as exact.
@@ -161,10 +170,14 @@ def spyre_lowerings() -> Iterator[None]:
         yield
 
 
-def _attention(*args: Any, **kwargs: Any) -> Any:
-    if _on_spyre(args, kwargs) and attention.fits(*args[:5]):
-        return attention.attention(*args, **kwargs)
-    return lowering.fallback_handler(ATTENTION, False)(*args, **kwargs)
+def _or_eager(ours: Callable[..., Any], op: OpOverload) -> Callable[..., Any]:
+    eager = lowering.fallback_handler(op, False)
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        result = ours(*args, **kwargs)
+        return eager(*args, **kwargs) if result is None else result
+
+    return lower
 
 
 def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
