@@ -70,6 +70,8 @@ SHAPES = [
     aten.unbind,
     aten.diagonal,
     aten.scalar_tensor,
+    aten.repeat,
+    torch.ops.prims.iota,
     torch.ops.prims.convert_element_type,
     torch.ops.prims.broadcast_in_dim,
 ]
@@ -116,6 +118,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table.pop(getattr(packet, name), None)
     for op in (*LOWERINGS, *PARTIAL):
         table.pop(op, None)
+    table[aten.stack.default] = _stack
+    table[aten.roll.default] = _roll
     table[aten.max.dim] = functools.partial(_extreme, aten.amax, aten.argmax)
     table[aten.min.dim] = functools.partial(_extreme, aten.amin, aten.argmin)
     table[aten.max.default] = lambda x: aten.amax(x, list(range(x.dim())))
@@ -125,6 +129,21 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _extreme(value: Any, place: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
     return value(x, [dim], keepdim), place(x, dim, keepdim)
+
+
+def _stack(tensors: Any, dim: int = 0) -> Any:
+    return aten.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+
+
+def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
+    if not dims:
+        return _roll(x.flatten(), shifts, [0]).view(x.shape)
+    for dim, shift in zip(dims, shifts, strict=True):
+        size = x.shape[dim]
+        if size > 0 and shift % size:
+            start = size - shift % size
+            x = aten.cat([x.narrow(dim, start, size - start), x.narrow(dim, 0, start)], dim)
+    return x.clone()
 
 
 def _compiled(op: Any) -> bool:
