@@ -33,6 +33,9 @@ SETTINGS = {
     "permute_fusion": False,
     "allow_buffer_reuse": False,
     "alignment_asserts": False,
+    # Templates and fused products of other devices.
+    "max_autotune": False,
+    "max_autotune_gemm": False,
 }
 
 
