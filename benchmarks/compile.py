@@ -78,7 +78,9 @@ def cold_and_warm(repeats: int) -> bool:
     return any(
         [
             over("card cold / CPU cold", compiled["card cold"] / compiled["CPU cold"], COLD_LIMIT),
-            over("card warm / card cold", compiled["card warm"] / compiled["card cold"], WARM_LIMIT),
+            over(
+                "card warm / card cold", compiled["card warm"] / compiled["card cold"], WARM_LIMIT
+            ),
         ]
     )
 
