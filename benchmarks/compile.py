@@ -3,8 +3,8 @@
 A Granite decoder is compiled by a process of its own each time: cold, with an empty cache
 directory, on the card and by Inductor for the CPU in turn; then warm, in a new process that finds
 what the cold one left. Counted is the time from ``torch.compile`` to the first result; what it
-takes to import the compiler is shown beside it. Then decoders of 2, 8 and 32 layers, and the host's share
-of launching a kernel of one op.
+takes to import the compiler is shown beside it. Then decoders of 2, 8 and 32 layers, and the
+host's share of launching a kernel of one op.
 
     python benchmarks/compile.py
     python benchmarks/compile.py --repeats 1 --only launch

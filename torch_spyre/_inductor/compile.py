@@ -30,6 +30,10 @@ SETTINGS = {
     "permute_fusion": False,
     "allow_buffer_reuse": False,
     "alignment_asserts": False,
+    # Scheduling puts loops into kernels itself, after Inductor looked for pairs to fuse and for
+    # parts to capture: neither finds anything here, and both take time for every node.
+    "max_fusion_buffer_group_pairwise_attempts": 0,
+    "graph_partition": False,
 }
 
 
