@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from sympy import Expr
 
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg
@@ -42,5 +44,6 @@ def _arg(arg: TensorArg) -> str:
     )
 
 
+@functools.lru_cache(maxsize=1 << 14)  # printing is slow
 def _expression(expression: Expr) -> str:
     return f"sympify({str(expression)!r})"
