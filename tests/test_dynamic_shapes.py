@@ -16,7 +16,7 @@ from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.granularity import granularity, kept_instances
 from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import At, Nest, Op, Template, plan_template
-from torch_spyre._inductor.template_runner import SDSCTemplateRunner
+from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
 HALF = torch.float16
 

@@ -30,6 +30,12 @@ unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
 # Of a dimension that is dynamic: see granularity.py.
 max_buckets: int = environment_number("MAX_BUCKETS", 32)
 min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
+# Sticks of all intermediates of a kernel are chosen together; else one op after the other.
+global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
+# Memory of intermediates is used again when they are not needed any more.
+hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
+# Consecutive loops become one kernel; else each is one.
+fusion: bool = environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
 
 if TYPE_CHECKING:
     from torch.utils._config_typing import *  # noqa: F403

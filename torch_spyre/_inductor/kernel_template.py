@@ -2,7 +2,7 @@
 
 The wrapper of a graph with dynamic shapes holds templates as Python text::
 
-    SDSCTemplateRunner('sdsc_add_0', lambda s77: Template(
+    async_compile.sdsc_template('sdsc_add_0', '''lambda s77: Template(
         buffers=[Buffer('arg1_1', torch.float16, [s77, 130], [130, 1]), ...],
         temporaries={'t1': torch.float16},
         nests=[
@@ -28,7 +28,8 @@ from sympy import Symbol
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
-from torch_spyre._inductor.plan_kernel import MATMUL, Kernel, MustSplit, plan_kernel
+from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
+from torch_spyre._inductor.planning.accesses import MATMUL
 from torch_spyre._inductor.views import LinearIndex
 
 # What a reduction over no elements gives.
@@ -227,6 +228,11 @@ def _accesses(op: KernelOp) -> list[Access]:
 # -------------------------------------------------------------------------------------------- text
 
 
+def template_function(text: str) -> Callable[..., Template]:
+    """The function of sizes that a text of generated code stands for."""
+    return eval(text, globals())
+
+
 class TemplateText:
     """A template as Python text, and what a launch of it takes: tensors, then sizes."""
 
@@ -269,12 +275,8 @@ class TemplateText:
 
     @property
     def source(self) -> str:
-        """What a runner takes after its name."""
-        return f"{self.function}, kept={self.kept}"
-
-    def make(self) -> Callable[..., Template]:
-        """The function that the text says."""
-        return eval(self.function, globals())
+        """Arguments of ``async_compile.sdsc_template`` after the name."""
+        return f"'''{self.function}''', kept={self.kept}"
 
     def _number(self, value: Any) -> str:
         symbols = getattr(value, "free_symbols", ())

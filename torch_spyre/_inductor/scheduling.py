@@ -12,16 +12,11 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
+from torch_spyre._inductor import config
 from torch_spyre._inductor.build_kernel import KernelBuilder, has_dynamic_sizes, template_text
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
-
-TEMPLATE_IMPORTS = (
-    "from torch_spyre._inductor.kernel_ir import Buffer",
-    "from torch_spyre._inductor.kernel_template import At, Nest, Op, Template",
-    "from torch_spyre._inductor.template_runner import SDSCTemplateRunner",
-)
+from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -52,11 +47,13 @@ class SuperDSCScheduling(BaseScheduling):
 
     def flush(self) -> None:
         nodes, self.pending = self.pending, []
-        # What has fixed sizes is compiled now, and not again for every size of the rest.
-        for dynamic, run in groupby(nodes, has_dynamic_sizes):
-            (self._write_template if dynamic else self._write_kernel)(list(run))
-        if nodes:
-            self.free_buffers_in_scheduler()
+        if not nodes:
+            return
+        for kernel in [nodes] if config.fusion else [[node] for node in nodes]:
+            # What has fixed sizes is compiled now, and not again for every size of the rest.
+            for dynamic, run in groupby(kernel, has_dynamic_sizes):
+                (self._write_template if dynamic else self._write_kernel)(list(run))
+        self.free_buffers_in_scheduler()
 
     def _write_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
@@ -79,9 +76,7 @@ class SuperDSCScheduling(BaseScheduling):
         inside = self._seen_only_by(nodes)
         text = template_text(self._built(nodes, inside))
         self._mark_run(nodes, inside)
-        for line in TEMPLATE_IMPORTS:
-            V.graph.wrapper_code.add_import_once(line)
-        name = self._define("SDSCTemplateRunner", text.source, nodes)
+        name = self._define("async_compile.sdsc_template", text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
 

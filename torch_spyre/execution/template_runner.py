@@ -12,8 +12,9 @@ import torch
 
 from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
-from torch_spyre._inductor.plan_kernel import Kernel
-from torch_spyre._inductor.runtime import SDSCKernelRunner, SpyreAsyncCompile
+from torch_spyre._inductor.planning import Kernel
+from torch_spyre.execution.async_compile import SpyreAsyncCompile
+from torch_spyre.execution.kernel_runner import SDSCKernelRunner
 
 
 @dataclass
@@ -66,13 +67,17 @@ class _Instance:
 
 def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
     """A planned kernel, ready to be launched."""
-    return SpyreAsyncCompile().sdsc(
+    written = {arg.arg_index for spec in kernel.specs for arg in spec.args if not arg.is_input}
+    runner = SpyreAsyncCompile().sdsc(
         name,
         kernel.specs,
         expected=[(b.layout, b.stride, b.offset) for b in kernel.args if b.constant is None],  # type: ignore[misc]
+        outputs=sorted(written - {-1}),
         constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
         pool_bytes=kernel.pool_bytes,
     )
+    assert isinstance(runner, SDSCKernelRunner)
+    return runner
 
 
 class SDSCTemplateRunner:
