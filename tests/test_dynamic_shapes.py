@@ -131,7 +131,7 @@ CASES = {
     "slices": (lambda x: (x[1:] * 2 + x[:-1], x[-1] * 3), lambda n: [host(n, 70)]),
     "slices of sticks": (lambda x: x[:, 1:] * 2 + x[:, :-1], lambda n: [host(3, n)]),
     "sizes as numbers": (lambda x: (x * x.shape[0], x.shape[0] + 1), lambda n: [host(n, 70)]),
-    "numbers": (lambda x, i, f: x * i + f, lambda n: [host(n, 70), n, n + 0.5]),
+    "numbers": (lambda x, i: x * i + 0.5, lambda n: [host(n, 70), n]),
     "transposition": (lambda x: x.t().contiguous() + 1, lambda n: [host(n, 70)]),
 }
 
@@ -189,6 +189,14 @@ def test_layouts_and_offsets_differ_from_call_to_call():
         assert plain.device_tensor_layout() != turned.device_tensor_layout()
         for tensor in (plain, turned, plain[1:], plain[3:]):
             close(compiled(tensor), tensor.cpu().float() * 2 + 1)
+    assert compiled.compilations == 1
+
+
+def test_a_number_in_a_tensor_of_the_host():
+    compiled = Compiled(lambda x, scale: x * scale, dynamic=True)
+    for n in (5, 66):
+        x = host(n, 70)
+        close(compiled(x.half().to("spyre"), torch.tensor(n, dtype=HALF)), x * n)
     assert compiled.compilations == 1
 
 

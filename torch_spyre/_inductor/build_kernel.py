@@ -143,17 +143,35 @@ def has_dynamic_sizes(node: Any) -> bool:
     return any(symbol_is_type(symbol, kinds) and has_symbols([_size(symbol)]) for symbol in symbols)
 
 
+def is_product(node: Any) -> bool:
+    """Whether a scheduled node sums products, as those of matrices do."""
+    data = getattr(node.node, "data", None)
+    if not isinstance(data, ir.Reduction) or data.reduction_type != "sum":
+        return False
+    return {"load", "mul"} <= data.inner_fn_opcount().used_ops <= {"load", "mul", "to_dtype"}
+
+
 def template_text(builder: KernelBuilder) -> TemplateText:
-    """The ops as a template. Raises :class:`Unsupported` if the sizes seen cannot be planned."""
+    """The ops as a template."""
     text = TemplateText(builder.ops, builder.buffers, pexpr)
-    sizevars = V.graph.sizevars
-    ranges = {symbol.name: (symbol, r) for symbol, r in sizevars.shape_env.var_to_range.items()}
-    known = [ranges[name] for name in text.sizes]
-    text.kept = kept_instances((_bound(r.lower) or 0, _bound(r.upper)) for _, r in known)
-    make = template_function(text.function)
-    seen = [int(sizevars.optimization_hint(symbol, fallback=64)) for symbol, _ in known]
-    plan_template(lambda: make(*seen), {})
+    ranges = [values for _, values in _symbols(text.sizes)]
+    text.kept = kept_instances((_bound(r.lower) or 0, _bound(r.upper)) for r in ranges)
     return text
+
+
+def check_template(text: TemplateText) -> None:
+    """Raises :class:`Unsupported` if the template cannot be planned for the sizes seen."""
+    make = template_function(text.function)
+    hint = V.graph.sizevars.optimization_hint
+    seen = [int(hint(symbol, fallback=64)) for symbol, _ in _symbols(text.sizes)]
+    plan_template(lambda: make(*seen), {})
+
+
+def _symbols(names: list[str]) -> list[tuple[Symbol, Any]]:
+    """Size symbols and the ranges of their values."""
+    ranges = V.graph.sizevars.shape_env.var_to_range
+    known = {symbol.name: (symbol, values) for symbol, values in ranges.items()}
+    return [known[name] for name in names]
 
 
 def _bound(value: Any) -> int | None:

@@ -13,10 +13,18 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sy
 from torch._inductor.virtualized import V
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.build_kernel import KernelBuilder, has_dynamic_sizes, template_text
+from torch_spyre._inductor.build_kernel import (
+    KernelBuilder,
+    check_template,
+    has_dynamic_sizes,
+    is_product,
+    template_text,
+)
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
+
+MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -50,9 +58,8 @@ class SuperDSCScheduling(BaseScheduling):
         if not nodes:
             return
         for kernel in [nodes] if config.fusion else [[node] for node in nodes]:
-            # What has fixed sizes is compiled now, and not again for every size of the rest.
-            for dynamic, run in groupby(kernel, has_dynamic_sizes):
-                (self._write_template if dynamic else self._write_kernel)(list(run))
+            for dynamic, run in _runs(kernel):
+                (self._write_template if dynamic else self._write_kernel)(run)
         self.free_buffers_in_scheduler()
 
     def _write_kernel(
@@ -75,6 +82,8 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
         text = template_text(self._built(nodes, inside))
+        if text.source not in V.graph.wrapper_code.src_to_kernel:
+            check_template(text)
         self._mark_run(nodes, inside)
         name = self._define("async_compile.sdsc_template", text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
@@ -140,6 +149,34 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:
+    """The nodes in kernels, and whether these have dynamic sizes.
+
+    What has fixed sizes is compiled now, and not again for every size of the rest, if it is much.
+    Kernels of dynamic sizes begin at products of matrices, as the card does anyway: layers that are
+    alike then share them, and a new size costs as much as one layer.
+    """
+    runs: list[tuple[bool, list[SchedulerNode]]] = []
+    for dynamic, group in groupby(nodes, has_dynamic_sizes):
+        run = list(group)
+        if runs and runs[-1][0] and (dynamic or len(run) < MIN_FIXED_NODES):
+            runs[-1][1].extend(run)
+        elif dynamic and runs and len(runs[-1][1]) < MIN_FIXED_NODES:
+            runs[-1] = (True, runs[-1][1] + run)
+        else:
+            runs.append((dynamic, run))
+    return [(dynamic, part) for dynamic, run in runs for part in (_cut(run) if dynamic else [run])]
+
+
+def _cut(nodes: list[SchedulerNode]) -> list[list[SchedulerNode]]:
+    parts: list[list[SchedulerNode]] = [[]]
+    for node in nodes:
+        if is_product(node) and parts[-1]:
+            parts.append([])
+        parts[-1].append(node)
+    return parts
 
 
 def _on_card(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,16 +50,26 @@ class _Instance:
         self, name: str, make: Callable[[], Template], placements: Mapping[str, Placement]
     ) -> None:
         plan = plan_template(make, placements)
+        self.arguments = list(placements)
         self.shared = plan.shared
         self.launches = [
             _Launch(compiled(name, kernel), [b for b in kernel.args if b.constant is None])
             for kernel in plan.kernels
         ]
+        self.plain: tuple[SDSCKernelRunner, list[int]] | None = None
+        if len(self.launches) == 1 and not any(b.view for b in self.launches[0].args):
+            places = [self.arguments.index(b.name) for b in self.launches[0].args]
+            self.plain = self.launches[0].runner, places
 
-    def run(self, tensors: dict[str, torch.Tensor], device: torch.device) -> None:
+    def run(self, args: Sequence[torch.Tensor]) -> None:
+        if self.plain is not None:
+            runner, places = self.plain
+            runner.run(*[args[place] for place in places])
+            return
+        tensors = dict(zip(self.arguments, args, strict=True))
         for buffer in self.shared:
             tensors[buffer.name] = torch.empty_strided(
-                buffer.size, buffer.stride, dtype=buffer.dtype, device=device
+                buffer.size, buffer.stride, dtype=buffer.dtype, device=args[0].device
             )
         for launch in self.launches:
             launch.run(tensors)
@@ -88,23 +98,23 @@ class SDSCTemplateRunner:
         self.make = make
         self.kept = kept  # instances; those not used for longest go
         self.sizes = len(inspect.signature(make).parameters)
-        self.arguments: list[str] = []
         self.instances: OrderedDict[Any, _Instance] = OrderedDict()
 
     def run(self, *args: Any) -> None:
         """Launch; the sizes follow the tensors."""
         tensors, sizes = args[: -self.sizes], args[-self.sizes :]
-        where = tuple((t.device_tensor_layout(), t.storage_offset()) for t in tensors)
-        key = (sizes, where)
+        where = [(t.device_tensor_layout(), t.storage_offset()) for t in tensors]
+        key = (sizes, *where)
         instance = self.instances.get(key)
         if instance is None:
-            if not self.arguments:
-                self.arguments = [buffer.name for buffer in self.make(*sizes).arguments]
-            placements = dict(zip(self.arguments, where, strict=True))
-            instance = _Instance(self.name, lambda: self.make(*sizes), placements)
-            self.instances[key] = instance
+            self.instances[key] = instance = self._made(sizes, where)
             if len(self.instances) > self.kept:
                 self.instances.popitem(last=False)
-        else:
+        elif len(self.instances) > self.kept // 2:  # else nothing goes soon
             self.instances.move_to_end(key)
-        instance.run(dict(zip(self.arguments, tensors, strict=True)), tensors[0].device)
+        instance.run(tensors)
+
+    def _made(self, sizes: tuple[int, ...], where: Sequence[Placement]) -> _Instance:
+        names = [buffer.name for buffer in self.make(*sizes).arguments]
+        placements = dict(zip(names, where, strict=True))
+        return _Instance(self.name, lambda: self.make(*sizes), placements)
