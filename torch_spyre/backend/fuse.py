@@ -142,6 +142,8 @@ class Run:
                 work.op.tensors, work.places, work.regions, strict=True
             )
         ]
+        if not output.dims <= frozenset().union(*(memory.dims for memory in inputs)):
+            return False  # spreads a value over more places than it has
         link = Link(work, inputs, output)
         sizes = self.sizes | {names[label]: wide[label] for label in wide}
         links = [*self.links, link]
