@@ -30,6 +30,9 @@ SETTINGS = {
     "permute_fusion": False,
     "allow_buffer_reuse": False,
     "alignment_asserts": False,
+    # Templates and fused products of other devices.
+    "max_autotune": False,
+    "max_autotune_gemm": False,
     # Scheduling puts loops into kernels itself, after Inductor looked for pairs to fuse and for
     # parts to capture: neither finds anything here, and both take time for every node.
     "max_fusion_buffer_group_pairwise_attempts": 0,

@@ -208,7 +208,7 @@ class _Writer:
         def addresses(tensor: Tensor) -> list[int]:
             arg = tensor.arg
             if arg.component == "lx":
-                return [arg.address] * plan.num_cores
+                return [arg.address + offset for offset in plan.core_offsets(tensor)]
             strides = tuple(tile_strides(arg, extents, loop.tiled) for loop in loops)
             while strides and strides[0] == 0:
                 strides = strides[1:]

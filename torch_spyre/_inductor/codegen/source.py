@@ -7,7 +7,7 @@ import functools
 from sympy import Expr
 
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg
-from torch_spyre._inductor.plan_kernel import Kernel
+from torch_spyre._inductor.planning import Kernel
 
 
 def kernel_source(kernel: Kernel) -> str:

@@ -16,6 +16,7 @@ from torch_spyre._inductor.codegen.superdsc_plan import (
     plan_op,
 )
 from torch_spyre._inductor.op_spec import OpSpec
+from torch_spyre.backend.constants import decode_constant
 
 Json = dict[str, Any]
 
@@ -228,10 +229,10 @@ def _constants(plan: OpPlan) -> Json | str:
     entries += list(constants.items())
     if not entries:
         return "{}"
-    format = _compute_format(plan)
+    formats = [_constant_format(value, _compute_format(plan)) for _, value in entries]
     return {
         str(i): {
-            "dataFormat_": format.name,
+            "dataFormat_": formats[i].name,
             "name_": name,
             "data_": {
                 "dim_prop_func": [{"Const": {}}, {"Const": {}}, {"Map": {}}],
@@ -240,11 +241,17 @@ def _constants(plan: OpPlan) -> Json | str:
                     _fold(1, "corelet"),
                     _fold(1, "time"),
                 ],
-                "data_": {"[0, 0, 0]": [encode_constant(value, format)]},
+                "data_": {"[0, 0, 0]": [encode_constant(value, formats[i])]},
             },
         }
         for i, (name, value) in enumerate(entries)
     }
+
+
+def _constant_format(value: float, format: DataFormats) -> DataFormats:
+    """The op's own if it holds the value: a slope of 0.01 has more digits than DLFloat16."""
+    held = decode_constant(encode_constant(value, format), format)
+    return format if held == value or value != value else DataFormats.IEEE_FP32
 
 
 def _compute_format(plan: OpPlan) -> DataFormats:

@@ -170,8 +170,8 @@ class OpPlan:
 
     def core_offsets(self, tensor: Tensor) -> list[int]:
         """Where each core's part begins, in bytes after the tensor's address."""
-        if tensor.arg.component == "lx":
-            return [0] * self.num_cores
+        if tensor.arg.component == "lx":  # every core has its part in its own
+            return [tensor.offset * tensor.element_bytes] * self.num_cores
         element_bytes = tensor.element_bytes
         moves = [
             (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
