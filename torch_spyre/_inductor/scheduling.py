@@ -17,6 +17,8 @@ from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
+LOOK_AHEAD = 64  # nodes that are planned before it is known whether they fit into one kernel
+
 
 class SuperDSCScheduling(BaseScheduling):
     """Writes kernels for the spyre device."""
@@ -52,9 +54,29 @@ class SuperDSCScheduling(BaseScheduling):
             self._write_kernel(kernel)
         self.free_buffers_in_scheduler()
 
-    def _write_kernel(
+    def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
+        """Kernels for all nodes, each as long as it can be.
+
+        How long that is turns out by planning. It looks ahead no further than needed, or long
+        graphs would be planned again for each of their kernels.
+        """
+        ahead = LOOK_AHEAD
+        while nodes:
+            kernel, count, inside = self._longest_kernel(nodes[:ahead])
+            if count == ahead < len(nodes):
+                ahead *= 2
+                continue
+            V.graph.removed_buffers.update(inside)
+            for node in nodes[:count]:
+                node.mark_run()
+            self._call(self._define(kernel, nodes[:count]), kernel)
+            nodes = nodes[count:]
+            ahead = count + LOOK_AHEAD // 2  # layers are alike
+
+    def _longest_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
-    ) -> None:
+    ) -> tuple[Kernel, int, list[str]]:
+        """A kernel of the first nodes, how many they are, and the buffers only it knows."""
         builder = KernelBuilder()
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         for node in nodes:
@@ -64,18 +86,11 @@ class SuperDSCScheduling(BaseScheduling):
         for name in inside:
             builder.buffers[name].local = True
         try:
-            kernel = plan_kernel(builder.ops)
+            return plan_kernel(builder.ops), len(nodes), inside
         except MustSplit as split:
             if split.writes:
-                self._write_kernel(nodes, {*known_outside, split.buffer})
-            else:
-                self._write_kernel(nodes[: split.node], known_outside)
-                self._write_kernel(nodes[split.node :], known_outside)
-            return
-        V.graph.removed_buffers.update(inside)
-        for node in nodes:
-            node.mark_run()
-        self._call(self._define(kernel, nodes), kernel)
+                return self._longest_kernel(nodes, {*known_outside, split.buffer})
+            return self._longest_kernel(nodes[: split.node], known_outside)
 
     def _define(self, kernel: Kernel, nodes: list[SchedulerNode]) -> str:
         """The name of the kernel in the wrapper; equal kernels have one."""

@@ -9,7 +9,7 @@ next. Most views are like that; the others get coordinates with all of the index
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy
@@ -35,7 +35,8 @@ class LinearIndex:
         return hash(self._key())
 
     @staticmethod
-    def of(index: Expr, symbols: Sequence[Symbol]) -> LinearIndex | None:
+    @functools.lru_cache(maxsize=1 << 14)
+    def of(index: Expr, symbols: tuple[Symbol, ...]) -> LinearIndex | None:
         """The index as a linear one, or None if it is not."""
         index = sympy.expand(index)
         strides = {}
