@@ -71,6 +71,11 @@ VARIABLES = [
         "0",
         "set by Inductor in its compile workers, which may not open the device",
     ),
+    Variable(
+        "TORCH_SPYRE_COMPILE_FALLBACK",
+        "warn",
+        "error: refuse graphs that cannot be compiled, instead of running them op by op",
+    ),
     Variable("SENCORES", "32", "compiler: cores that a kernel may use, 1 to 32"),
     Variable("SPYRE_CORE_ID_K_FAST_EMISSION", "1", "compiler: cores of a K split are neighbours"),
     Variable(

@@ -36,7 +36,7 @@ class KernelBuilder:
         """Append the ops that compute a buffer. Raises :class:`Unsupported`."""
         data = node.data
         if not isinstance(data, (ir.Pointwise, ir.Reduction)):
-            raise Unsupported(f"{type(data).__name__} has no ops on the card\n{_origin(node)}")
+            raise Unsupported(f"{type(data).__name__} has no ops on the card")
         ranges = [_number(extent) for extent in data.ranges]
         inner = []
         if isinstance(data, ir.Reduction):
@@ -51,7 +51,10 @@ class KernelBuilder:
             if not splits.found_in_layouts(tracer.ops, index, space):
                 break
         else:
-            raise Unsupported(f"the views of {node.get_name()} cut its loops too often")
+            raise Unsupported(
+                f"the views of {node.get_name()} cut its loops too often",
+                hint="make the view contiguous() before it is used",
+            )
         for op in tracer.ops:
             op.node = self.nodes
         self.nodes += 1
@@ -240,7 +243,10 @@ class _Loads(DefaultHandler):
 def _number(value: Any) -> int:
     value = sympy.sympify(value)
     if not value.is_number:
-        raise Unsupported(f"the size {value} is not known when the kernel is compiled")
+        raise Unsupported(
+            f"the size {value} is not known when the kernel is compiled",
+            hint="torch.compile(..., dynamic=False)",
+        )
     return int(value)
 
 

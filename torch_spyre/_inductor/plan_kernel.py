@@ -120,7 +120,7 @@ def _outside_copy(
     symbols = [s for s in op.space if access.index.strides.get(s)]
     strides = [access.index.strides[s] for s in symbols]
     if min(strides, default=0) < 0:
-        raise Unsupported(f"{op}: walks {access.buffer.name} backwards\n{op.origin}")
+        raise Unsupported(f"{op}: walks {access.buffer.name} backwards", op=op)
     # The order of memory: the copy is then as dense as the view can be.
     symbols.sort(key=lambda s: -access.index.strides[s])
     size = [op.space[s] for s in symbols]
@@ -262,12 +262,12 @@ def _matmul_operands(op: KernelOp, result: list[KernelOp]) -> None:
     if n is not None and n not in _symbols(y):
         x, y = y, x
     if n is None or n not in _symbols(y) or n in _symbols(x):
-        raise Unsupported(f"no side of the product has the sticks of the result\n{op.origin}")
+        raise Unsupported("no side of the product has the sticks of the result", op=op)
     rows = [s for s in op.space if s in _symbols(x) and s not in _symbols(y)]
     batches = [s for s in op.space if s in _symbols(x) and s in _symbols(y) and s != k]
     others = [s for s in op.space if s not in {*rows, *batches, n, k}]
     if others:
-        raise Unsupported(f"a product with a loop that no factor has\n{op.origin}")
+        raise Unsupported("a product with a loop that no factor has", op=op)
     if stick_symbol(x, op.space) != k or _begins_inside(x, op.space):
         own = [s for s in op.space if s in _symbols(x) and s != k]
         x = _copied(x, {s: op.space[s] for s in [*own, k]}, [*own, k], op, result)
@@ -345,7 +345,10 @@ def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
         places[buffer] = place
         peak = max(peak, place + size)
     if peak > SEGMENT_BYTES:
-        raise Unsupported(f"the intermediates of the kernel need {peak} bytes, more than a segment")
+        raise Unsupported(
+            f"the intermediates of the kernel need {peak} bytes, more than a segment",
+            hint="compile smaller parts of the model, or smaller tensors",
+        )
     return places, peak
 
 

@@ -12,6 +12,7 @@ from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
 from torch_spyre._inductor.codegen.bundle import make_bundle
+from torch_spyre._inductor.errors import about_bundle
 from torch_spyre._inductor.kernel_ir import Ramp
 from torch_spyre._inductor.op_spec import KernelEntry, walk
 from torch_spyre.backend.kernel_cache import compiled_program
@@ -92,13 +93,14 @@ class SpyreAsyncCompile(AsyncCompile):
         constants: Sequence[tuple[float | Ramp, torch.dtype]] = (),
         pool_bytes: int = 0,
     ) -> SDSCKernelRunner:
-        bundle = make_bundle(
-            specs,
-            symbolic=config.bundle_symbolic_args,
-            unroll_loops=config.unroll_loops,
-            k_fast_emission=config.core_id_k_fast_emission,
-        )
-        binary = compiled_program(bundle)
+        with about_bundle(name, specs):
+            bundle = make_bundle(
+                specs,
+                symbolic=config.bundle_symbolic_args,
+                unroll_loops=config.unroll_loops,
+                k_fast_emission=config.core_id_k_fast_emission,
+            )
+            binary = compiled_program(bundle)
         written = {a.arg_index for op in walk(list(specs)) for a in op.args if not a.is_input}  # type: ignore[union-attr]
         return SDSCKernelRunner(name, binary, expected, sorted(written), constants, pool_bytes)
 

@@ -13,7 +13,7 @@ from torch._inductor.virtualized import V
 
 from torch_spyre._inductor.build_kernel import KernelBuilder
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel, remember_source
 from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
 
 
@@ -56,12 +56,14 @@ class SuperDSCScheduling(BaseScheduling):
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         for node in nodes:
             if not isinstance(node.node, ir.ComputedBuffer):
-                raise Unsupported(f"{node.get_name()} is no loop")
-            builder.add(node.node)
+                raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
+            with about(node.node, builder.buffers):
+                builder.add(node.node)
         for name in inside:
             builder.buffers[name].local = True
         try:
-            kernel = plan_kernel(builder.ops)
+            with about_kernel(nodes, builder.buffers):
+                kernel = plan_kernel(builder.ops)
         except MustSplit as split:
             if split.writes:
                 self._write_kernel(nodes, {*known_outside, split.buffer})
@@ -86,6 +88,7 @@ class SuperDSCScheduling(BaseScheduling):
             origins, detailed = get_kernel_metadata(nodes, wrapper)
             body = f"async_compile.sdsc({name!r}, {source})"
             wrapper.define_kernel(name, body, f"{origins}\n{detailed}", gpu=False)
+            remember_source(name, nodes)
         return name
 
     def _call(self, name: str, kernel: Kernel) -> None:

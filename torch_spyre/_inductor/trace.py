@@ -93,14 +93,14 @@ class Tracer(DefaultHandler):
         spans = zip(buffer.size, buffer.stride, strict=True)
         end = buffer.offset + sum((n - 1) * stride for n, stride in spans)
         if first < 0 or last > end:
-            raise Unsupported(f"{index} leads outside of {buffer}, under a mask\n{self.origin}")
+            raise Unsupported(f"{index} leads outside of {buffer}, under a mask")
         return Value(buffer.dtype, Access(buffer, linear))
 
     def linear(self, index: Expr) -> LinearIndex:
         index = simplified(index, self.space)
         linear = LinearIndex.of(index, list(self.space))
         if linear is None:
-            raise Unsupported(f"the index {index} is not linear in its loops\n{self.origin}")
+            raise Unsupported(f"the index {index} is not linear in its loops")
         return linear
 
     def constant(self, value: float, dtype: torch.dtype) -> Value:
@@ -171,12 +171,12 @@ class Tracer(DefaultHandler):
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         values = [a if isinstance(a, Value) else self._literal(a) for a in args]
         if kwargs:
-            raise Unsupported(f"{name} with {', '.join(kwargs)}\n{self.origin}")
+            raise Unsupported(f"{name} with {', '.join(kwargs)}")
         if name == "square":
             return self._default("mul", (values[0], values[0]), {})
         opfunc = OPFUNCS.get(name, name)
         if opfunc not in OPS or OPS[opfunc].kind != "pointwise" or OPS[opfunc].constants:
-            raise Unsupported(f"the card has no op for {name}\n{self.origin}")
+            raise Unsupported(f"the card has no op for {name}")
         dtype = getattr(self.dtypes, name)(*values)
         return self.emit(opfunc, values, dtype)
 
@@ -234,7 +234,7 @@ class Tracer(DefaultHandler):
         """The value, reduced over the symbols that are not in ``outer``."""
         target = Access(buffer, self.linear(index + buffer.offset))
         if kind not in REDUCTIONS:
-            raise Unsupported(f"the card has no reduction {kind}\n{self.origin}")
+            raise Unsupported(f"the card has no reduction {kind}")
         product = self._product(value, outer) if kind == "sum" else None
         if product is not None:
             op = KernelOp("batchmatmul", self.space, product, target)
