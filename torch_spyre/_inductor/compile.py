@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import hashlib
 import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -18,6 +21,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor import ir
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 from torch.fx import GraphModule
@@ -41,6 +45,28 @@ SETTINGS = {
     "allow_buffer_reuse": False,
     "alignment_asserts": False,
 }
+
+
+class SourcesInKey(CustomGraphModulePass):
+    """Does nothing to a graph: its uuid brings what decides our code into Inductor's cache keys."""
+
+    def __call__(self, gm: GraphModule) -> None:
+        pass
+
+    def uuid(self) -> str:
+        return _sources()
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of the compiler and of the tables it reads."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in (package / "_inductor", package / "backend", package / "ops"):
+        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.toml")]):
+            digest.update(path.read_bytes())
+    digest.update((package / "machine.toml").read_bytes())
+    return digest.hexdigest()
 
 
 REPORT = (
@@ -140,6 +166,8 @@ def compile_spyre(
     # The settings are made again around each lowering: backward graphs are compiled later.
     with inductor_config.patch(config_patches or {}):
         settings = {**(config_patches or {}), **SETTINGS, **hooks()}
+        if inductor_config.trace.enabled:  # a graph from a cache would leave nothing to look at
+            settings["fx_graph_cache"] = False
 
     def inner_compile(gm: GraphModule, example_inputs: Any, **kwargs: Any) -> Any:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]

@@ -12,18 +12,15 @@ kernels has passes of its own, over ``kernel_ir.py``.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import (
-    CustomGraphModulePass,
     CustomGraphPass,
     CustomPassBase,
     CustomSchedulerPass,
@@ -41,9 +38,11 @@ class _Place(CustomPassBase):
     """An ordered list of functions."""
 
     passes: ClassVar[list[Callable[..., Any]]]
+    _places: ClassVar[list[type[_Place]]] = []
 
     def __init_subclass__(cls) -> None:
         cls.passes = []
+        _Place._places.append(cls)
 
     @classmethod
     def register(cls, function: Function) -> Function:
@@ -52,9 +51,11 @@ class _Place(CustomPassBase):
         return function
 
     def uuid(self) -> str:
-        digest = hashlib.sha256(type(self).__name__.encode())
-        for function in self.passes:
-            digest.update(_text(function).encode())
+        """Of all places: Inductor has no key for the one before scheduling."""
+        digest = hashlib.sha256()
+        for place in _Place._places:
+            for function in place.passes:
+                digest.update(f"{place.__name__} {_text(function)}".encode())
         return digest.hexdigest()
 
     def _each(self) -> list[Callable[..., Any]]:
@@ -104,16 +105,6 @@ class CustomPostFusionPasses(_OnNodes):
     """On the scheduler's nodes just before kernels are made of them."""
 
 
-class CompilerInKey(CustomGraphModulePass):
-    """Does nothing to a graph: brings what decides our code into the keys of Inductor's caches."""
-
-    def __call__(self, gm: torch.fx.GraphModule) -> None:
-        pass
-
-    def uuid(self) -> str:
-        return _sources() + CustomPreSchedulingPasses().uuid()
-
-
 def hooks() -> dict[str, Any]:
     """Settings of Inductor that run our places, before what the user has set there."""
     graphs = {
@@ -160,15 +151,3 @@ def _text(function: Callable[..., Any]) -> str:
         return name + inspect.getsource(function)
     except (OSError, TypeError):
         return name
-
-
-@functools.cache
-def _sources() -> str:
-    """A digest of the compiler and of the tables it reads."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for folder in (package / "_inductor", package / "backend", package / "ops"):
-        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.toml")]):
-            digest.update(path.read_bytes())
-    digest.update((package / "machine.toml").read_bytes())
-    return digest.hexdigest()

@@ -21,6 +21,7 @@ from torch_spyre._inductor.kernel_ir import (
     View,
     contiguous_strides,
 )
+from torch_spyre._inductor.observe import observed
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg
 from torch_spyre._inductor.views import LinearIndex, device_coordinates
 from torch_spyre.machine import load as load_machine
@@ -57,9 +58,8 @@ class MustSplit(Exception):
 
 def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
-    ops = realign(ops)
-    ops = choose_layouts(ops)
-    ops = insert_restickifies(ops)
+    for run in (realign, choose_layouts, insert_restickifies):
+        ops = observed(run, ops)
     args = _arguments(ops)
     pool, pool_bytes = plan_pool(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}

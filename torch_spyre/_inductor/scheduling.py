@@ -11,9 +11,10 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
+from torch_spyre._inductor import debug
 from torch_spyre._inductor.build_kernel import KernelBuilder
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported, about, about_kernel, remember_source
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel
 from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
 
 
@@ -62,7 +63,7 @@ class SuperDSCScheduling(BaseScheduling):
         for name in inside:
             builder.buffers[name].local = True
         try:
-            with about_kernel(nodes, builder.buffers):
+            with debug.watching_passes() as passes, about_kernel(nodes, builder.buffers):
                 kernel = plan_kernel(builder.ops)
         except MustSplit as split:
             if split.writes:
@@ -74,7 +75,9 @@ class SuperDSCScheduling(BaseScheduling):
         V.graph.removed_buffers.update(inside)
         for node in nodes:
             node.mark_run()
-        self._call(self._define(kernel, nodes), kernel)
+        name = self._define(kernel, nodes)
+        debug.kernel_made(name, kernel, nodes, passes)
+        self._call(name, kernel)
 
     def _define(self, kernel: Kernel, nodes: list[SchedulerNode]) -> str:
         """The name of the kernel in the wrapper; equal kernels have one."""
@@ -88,7 +91,6 @@ class SuperDSCScheduling(BaseScheduling):
             origins, detailed = get_kernel_metadata(nodes, wrapper)
             body = f"async_compile.sdsc({name!r}, {source})"
             wrapper.define_kernel(name, body, f"{origins}\n{detailed}", gpu=False)
-            remember_source(name, nodes)
         return name
 
     def _call(self, name: str, kernel: Kernel) -> None:
