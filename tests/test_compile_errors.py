@@ -170,7 +170,7 @@ def test_what_the_back_end_refuses_is_one_of_these_errors_too(monkeypatch):
 
 
 def test_a_refusal_without_a_file_names_the_kernel():
-    with pytest.raises(RefusedByBackEnd) as caught, about_bundle("sdsc_fused_add_0", []):
+    with pytest.raises(RefusedByBackEnd) as caught, about_bundle("sdsc_fused_add_0", list):
         raise MalformedBundle("bundle/bundle.mlir", "line 3", "made up")
     assert caught.value.op == "sdsc_fused_add_0"
     assert isinstance(caught.value.__cause__, MalformedBundle)

@@ -20,7 +20,7 @@ def load() -> None:
 
     from torch_spyre import patches
     from torch_spyre._inductor import config, device_interface
-    from torch_spyre._inductor.compile import SourcesInKey
+    from torch_spyre._inductor.cache_key import SpyreCacheKey
     from torch_spyre._inductor.scheduling import SuperDSCScheduling
     from torch_spyre._inductor.wrapper import SpyrePythonWrapperCodegen
     from torch_spyre.constants import DEVICE_NAME
@@ -30,7 +30,7 @@ def load() -> None:
         DEVICE_NAME,
         SuperDSCScheduling,
         SpyrePythonWrapperCodegen,
-        device_custom_pass=SourcesInKey(),
+        device_custom_pass=SpyreCacheKey(),
         device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
     )
     patches.compile_fx()

@@ -17,7 +17,6 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Ramp, contiguous_strides
 from torch_spyre._inductor.trace import Tracer, simplified
-from torch_spyre._inductor.views import device_coordinates
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
 
@@ -45,16 +44,14 @@ class KernelBuilder:
         for _ in range(MAX_CUTS):
             index, space = self._index(ranges + inner, splits)
             outer, inside = index[: len(ranges)], index[len(ranges) :]
-            if splits.found_in(data, outer, inside, space):
-                continue
-            tracer = self._traced(node, outer, inside, space)
-            if not splits.found_in_layouts(tracer.ops, index, space):
+            if not splits.found_in(data, outer, inside, space):
                 break
         else:
             raise Unsupported(
                 f"the views of {node.get_name()} cut its loops too often",
                 hint="make the view contiguous() before it is used",
             )
+        tracer = self._traced(node, outer, inside, space)
         for op in tracer.ops:
             op.node = self.nodes
         self.nodes += 1
@@ -171,32 +168,11 @@ class _Splits:
                 new |= self._cut(division, outer + inner, space)
         return new
 
-    def found_in_layouts(
-        self, ops: list[KernelOp], index: list[Expr], space: dict[Symbol, int]
-    ) -> bool:
-        """Look for device dimensions that share a loop variable; True if there are new cuts."""
-        new = False
-        for op in ops:
-            for access in [*op.inputs, op.output]:
-                if access.buffer.layout is None:
-                    continue
-                coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-                elems = access.buffer.format.elems_per_stick()
-                for atom in sympy.Tuple(*coordinates).atoms(sympy.floor, sympy.Mod):
-                    divided, period = _division(atom)
-                    if period != elems:
-                        new |= self._cut_at(divided, [period], index, space)
-        return new
-
     def _cut(self, division: Expr, index: list[Expr], space: dict[Symbol, int]) -> bool:
+        divided = division.args[0]
         wanted = [int(division.args[1])]
         if isinstance(division, ModularIndexing):
             wanted.append(int(division.args[1] * division.args[2]))
-        return self._cut_at(division.args[0], wanted, index, space)
-
-    def _cut_at(
-        self, divided: Expr, wanted: list[int], index: list[Expr], space: dict[Symbol, int]
-    ) -> bool:
         if not divided.is_Symbol or divided not in space:
             return False
         for position, expression in enumerate(index):
@@ -211,14 +187,6 @@ class _Splits:
                 known |= cuts
                 return True
         return False
-
-
-def _division(atom: Expr) -> tuple[Expr, int]:
-    """What a floor or Mod divides, and by what."""
-    if isinstance(atom, sympy.Mod):
-        return atom.args[0], int(atom.args[1])
-    numerator, denominator = atom.args[0].as_numer_denom()
-    return numerator, int(denominator)
 
 
 def _body(data: Any, outer: list[Expr], inner: list[Expr]) -> Any:

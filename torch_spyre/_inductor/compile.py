@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import hashlib
 import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -21,13 +18,13 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor import ir
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 from torch.fx import GraphModule
 
 from torch_spyre import patches
 from torch_spyre._inductor import config
+from torch_spyre._inductor.cache_key import with_placements_in_key
 from torch_spyre._inductor.errors import CompilerFault, InvalidSetting, Unsupported
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
@@ -44,29 +41,14 @@ SETTINGS = {
     "permute_fusion": False,
     "allow_buffer_reuse": False,
     "alignment_asserts": False,
+    # Templates and fused products of other devices.
+    "max_autotune": False,
+    "max_autotune_gemm": False,
+    # Scheduling puts loops into kernels itself, after Inductor looked for pairs to fuse and for
+    # parts to capture: neither finds anything here, and both take time for every node.
+    "max_fusion_buffer_group_pairwise_attempts": 0,
+    "graph_partition": False,
 }
-
-
-class SourcesInKey(CustomGraphModulePass):
-    """Does nothing to a graph: its uuid brings what decides our code into Inductor's cache keys."""
-
-    def __call__(self, gm: GraphModule) -> None:
-        pass
-
-    def uuid(self) -> str:
-        return _sources()
-
-
-@functools.cache
-def _sources() -> str:
-    """A digest of the compiler and of the tables it reads."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for folder in (package / "_inductor", package / "backend", package / "ops"):
-        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.toml")]):
-            digest.update(path.read_bytes())
-    digest.update((package / "machine.toml").read_bytes())
-    return digest.hexdigest()
 
 
 REPORT = (
@@ -172,6 +154,8 @@ def compile_spyre(
     def inner_compile(gm: GraphModule, example_inputs: Any, **kwargs: Any) -> Any:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
         placements = {}
+        # The table itself has no stable text for the key of the cache; its maker is a name.
+        kwargs["get_decomp_fn"] = decompositions
         if not kwargs.get("is_backward"):
             # AOTAutograd keeps the order of inputs. Were it not so, launches would notice.
             for name, example, (fake, placement) in zip(names, example_inputs, seen, strict=False):
@@ -188,7 +172,10 @@ def compile_spyre(
             return op_by_op(gm, reason_of(error))
 
     options.setdefault("decompositions", decompositions())
-    with inductor_config.patch(settings):
+    with (
+        inductor_config.patch(settings),
+        with_placements_in_key([placement for _, placement in seen]),
+    ):
         return original(model, inputs, inner_compile=inner_compile, **options)
 
 

@@ -40,6 +40,12 @@ core_id_k_fast_emission: bool = environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION"
 # Addresses as arguments of the kernel: one binary serves tensors anywhere.
 bundle_symbolic_args: bool = environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
 unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
+# Sticks of all intermediates of a kernel are chosen together; else one op after the other.
+global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
+# Memory of intermediates is used again when they are not needed any more.
+hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
+# Consecutive loops become one kernel; else each is one.
+fusion: bool = environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
 # A graph that cannot be compiled: "warn" and run it op by op, or "error".
 compile_fallback: str = environment_choice("TORCH_SPYRE_COMPILE_FALLBACK", "warn", ("error",))
 

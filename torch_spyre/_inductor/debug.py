@@ -20,18 +20,17 @@ from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
-from torch_spyre._inductor import config
-from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor, remember_source
 from torch_spyre._inductor.observe import Pass, watching
 from torch_spyre._inductor.op_spec import OpSpec
 from torch_spyre.backend.compiler import compile_to_spyrecode
 from torch_spyre.backend.errors import MalformedBundle
+from torch_spyre.execution.async_compile import bundle_of
 from torch_spyre.machine import load as load_machine
 
 if TYPE_CHECKING:
-    from torch_spyre._inductor.plan_kernel import Kernel
+    from torch_spyre._inductor.planning import Kernel
 
 STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
 RESTICKIFY = "ReStickifyOpHBM"
@@ -128,13 +127,7 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
     """The kernel as the run-time compiles it; what goes wrong here goes wrong there too."""
     (folder / "op_specs.txt").write_text(kernel_source(kernel))
     try:
-        bundle = make_bundle(
-            kernel.specs,
-            symbolic=config.bundle_symbolic_args,
-            unroll_loops=config.unroll_loops,
-            k_fast_emission=config.core_id_k_fast_emission,
-        )
-        bundle.write(folder)
+        bundle_of(kernel.specs).write(folder)
         compile_to_spyrecode(folder, folder / "spyrecode")
     except (Unsupported, MalformedBundle) as error:
         (folder / "error.txt").write_text(f"{error}\n")

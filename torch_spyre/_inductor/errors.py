@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch_spyre.backend.errors import MalformedBundle
@@ -146,7 +146,7 @@ def about_kernel(nodes: Sequence[SchedulerNode], buffers: dict[str, Buffer]) -> 
 
 
 @contextlib.contextmanager
-def about_bundle(name: str, specs: Sequence[KernelEntry]) -> Iterator[None]:
+def about_bundle(name: str, specs: Callable[[], Sequence[KernelEntry]]) -> Iterator[None]:
     """What the back end refuses of a kernel's bundle becomes an :class:`Unsupported`."""
     from torch._inductor.virtualized import V
 
@@ -157,7 +157,7 @@ def about_bundle(name: str, specs: Sequence[KernelEntry]) -> Iterator[None]:
         yield
     except MalformedBundle as error:
         number = re.search(r"sdsc_(\d+)\.json", str(error))
-        ops = [op for op in walk(list(specs)) if isinstance(op, OpSpec)]
+        ops = [op for op in walk(list(specs())) if isinstance(op, OpSpec)]
         about = ops[int(number[1])] if number and int(number[1]) < len(ops) else name
         raise RefusedByBackEnd(
             f"kernel {name}: the back end refuses {error}", op=about, source=source

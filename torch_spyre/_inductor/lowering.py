@@ -7,21 +7,37 @@ called as it is: on spyre tensors that is an eager kernel of the card.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._inductor import ir, lowering
-from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
 
+from torch_spyre._inductor import pieces
+from torch_spyre._inductor.attention import attention
+from torch_spyre._inductor.card_ops import CARD_OPS, lower_card_op
+from torch_spyre._inductor.products import addmm, matmul
 from torch_spyre.constants import DEVICE_NAME
 
 aten = torch.ops.aten
 
 # Reductions whose loops the card has an op for.
-REDUCTIONS = [aten.sum, aten.mean, aten.amax, aten.amin, aten.prod, aten.any, aten.all]
+REDUCTIONS = [
+    aten.sum,
+    aten.mean,
+    aten.amax,
+    aten.amin,
+    aten.prod,
+    aten.any,
+    aten.all,
+    aten.var,
+    aten.var_mean,
+    aten.argmax,
+    aten.argmin,
+]
 
 # Ops that make or rearrange tensors without computing: Inductor lowers them to views and fills.
 SHAPES = [
@@ -54,40 +70,42 @@ SHAPES = [
     aten.unbind,
     aten.diagonal,
     aten.scalar_tensor,
+    aten.repeat,
+    torch.ops.prims.iota,
     torch.ops.prims.convert_element_type,
     torch.ops.prims.broadcast_in_dim,
 ]
 
-# Decompositions that would take apart what the card does in one step.
+# Decompositions that would take apart what the card does in one step, or what it has an eager
+# kernel for and its compiled kernels do not.
 WHOLE = [
-    aten._softmax,
-    aten._log_softmax,
-    aten._softmax_backward_data,
-    aten._log_softmax_backward_data,
-    aten.native_layer_norm,
-    aten.native_layer_norm_backward,
-    aten._fused_rms_norm,
-    aten._fused_rms_norm_backward,
-    aten.native_group_norm,
-    aten.native_group_norm_backward,
-    aten.native_batch_norm,
-    aten._native_batch_norm_legit,
-    aten._native_batch_norm_legit_no_training,
-    aten._native_batch_norm_legit_functional,
-    aten.native_batch_norm_backward,
     aten.embedding,
     aten.embedding_dense_backward,
-    aten.gelu,
-    aten.gelu_backward,
-    aten.silu,
-    aten.silu_backward,
     aten.native_dropout,
     aten.native_dropout_backward,
-    aten.cat,
     aten.index_select,
     aten.nll_loss_forward,
     aten.nll_loss_backward,
 ]
+
+
+# Ours instead of Inductor's.
+LOWERINGS: dict[OpOverload, Callable[..., Any]] = {
+    aten.mm.default: matmul,
+    aten.bmm.default: matmul,
+    aten.addmm.default: addmm,
+    aten.baddbmm.default: addmm,
+    aten.slice_scatter.default: pieces.slice_scatter,
+    aten.select_scatter.default: pieces.select_scatter,
+    **{op: lower_card_op(op) for op in CARD_OPS},
+}
+
+# Ours where they give a result, else the eager kernel.
+PARTIAL: dict[OpOverload, Callable[..., Any]] = {
+    aten.cat.default: pieces.cat,
+    aten.constant_pad_nd.default: pieces.pad,
+    aten._scaled_dot_product_fused_attention_overrideable.default: attention,
+}
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -98,51 +116,34 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for packet in WHOLE:
         for name in packet.overloads():
             table.pop(getattr(packet, name), None)
-    table[aten.addmm.default] = _addmm
-    table[aten.baddbmm.default] = _baddbmm
+    for op in (*LOWERINGS, *PARTIAL):
+        table.pop(op, None)
+    table[aten.stack.default] = _stack
+    table[aten.roll.default] = _roll
+    table[aten.max.dim] = functools.partial(_extreme, aten.amax, aten.argmax)
+    table[aten.min.dim] = functools.partial(_extreme, aten.amin, aten.argmin)
+    table[aten.max.default] = lambda x: aten.amax(x, list(range(x.dim())))
+    table[aten.min.default] = lambda x: aten.amin(x, list(range(x.dim())))
     return table
 
 
-def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    return _sum(aten.mm(a, b), bias, beta, alpha)
+def _extreme(value: Any, place: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    return value(x, [dim], keepdim), place(x, dim, keepdim)
 
 
-def _baddbmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    return _sum(aten.bmm(a, b), bias, beta, alpha)
+def _stack(tensors: Any, dim: int = 0) -> Any:
+    return aten.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
 
 
-def _sum(product: Any, bias: Any, beta: float, alpha: float) -> Any:
-    if alpha != 1:
-        product = product * alpha
-    if beta == 0:
-        return product
-    return product + (bias if beta == 1 else bias * beta)
-
-
-def _matmul(a: Any, b: Any) -> Any:
-    """A sum of products; the kernel's planner sees that it is one for the PT units."""
-    a.realize()
-    b.realize()
-    *batch, rows, inner = a.get_size()
-    columns = b.get_size()[-1]
-    load_a, load_b = a.make_loader(), b.make_loader()
-
-    def inner_fn(index: Any, reduced: Any) -> Any:
-        *outer, row, column = index
-        (k,) = reduced
-        return ops.mul(load_a([*outer, row, k]), load_b([*outer, k, column]))
-
-    result = ir.Reduction.create(
-        device=a.get_device(),
-        dst_dtype=a.get_dtype(),
-        src_dtype=a.get_dtype(),
-        inner_fn=inner_fn,
-        ranges=[*batch, rows, columns],
-        reduction_ranges=[inner],
-        reduction_type="sum",
-    )
-    result.realize()
-    return result
+def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
+    if not dims:
+        return _roll(x.flatten(), shifts, [0]).view(x.shape)
+    for dim, shift in zip(dims, shifts, strict=True):
+        size = x.shape[dim]
+        if size > 0 and shift % size:
+            start = size - shift % size
+            x = aten.cat([x.narrow(dim, start, size - start), x.narrow(dim, 0, start)], dim)
+    return x.clone()
 
 
 def _compiled(op: Any) -> bool:
@@ -168,17 +169,34 @@ def spyre_lowerings() -> Iterator[None]:
     table = lowering.lowerings
     changed: dict[Any, Any] = {}
     for op, original in table.items():
-        if op in (aten.mm.default, aten.bmm.default):
-            changed[op] = _chosen(_matmul, original)
-        elif not _compiled(op):
+        if not _compiled(op):
             changed[op] = _chosen(lowering.fallback_handler(op, False), original)
     for packet in WHOLE:  # by name: Inductor makes no fallback by itself of what it could decompose
         for name in packet.overloads():
             op = getattr(packet, name)
             if op not in table:
                 changed[op] = lowering.fallback_handler(op, False)
-    with mock.patch.dict(table, changed):
+    for op, ours in LOWERINGS.items():
+        original = table.get(op) or lowering.fallback_handler(op, False)
+        changed[op] = _chosen(ours, original)
+    for op, ours in PARTIAL.items():
+        changed[op] = _chosen(_or_eager(ours, op), table[op])
+    with (
+        mock.patch.dict(table, changed),
+        # The card has no Welford reduction; two passes are as exact.
+        mock.patch.object(lowering, "use_two_step_variance", return_value=True),
+    ):
         yield
+
+
+def _or_eager(ours: Callable[..., Any], op: OpOverload) -> Callable[..., Any]:
+    eager = lowering.fallback_handler(op, False)
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        result = ours(*args, **kwargs)
+        return eager(*args, **kwargs) if result is None else result
+
+    return lower
 
 
 def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,11 +11,11 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
-from torch_spyre._inductor import debug
+from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.build_kernel import KernelBuilder
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
-from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
+from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -46,9 +46,11 @@ class SuperDSCScheduling(BaseScheduling):
 
     def flush(self) -> None:
         nodes, self.pending = self.pending, []
-        if nodes:
-            self._write_kernel(nodes)
-            self.free_buffers_in_scheduler()
+        if not nodes:
+            return
+        for kernel in [nodes] if config.fusion else [[node] for node in nodes]:
+            self._write_kernel(kernel)
+        self.free_buffers_in_scheduler()
 
     def _write_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()

@@ -12,9 +12,11 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
+from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.views import LinearIndex
+from torch_spyre.backend.constants import decode_constant
 from torch_spyre.ops.table import OPS
 
 # Inductor's name of an op, where the op table has another.
@@ -50,16 +52,41 @@ OPFUNCS = {
     "bitwise_left_shift": "shiftleft",
     "bitwise_right_shift": "shiftright",
 }
-REDUCTIONS = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "any": "any"}
+REDUCTIONS = ("sum", "max", "min", "prod", "any", "argmax", "argmin")
+COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
+# What bitwise ops are for bools.
+LOGICAL = {
+    "and_": "logical_and",
+    "or_": "logical_or",
+    "xor": "logical_xor",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "bitwise_not": "logical_not",
+    "invert": "logical_not",
+}
+SHORT_FLOATS = (torch.float16, torch.bfloat16)  # both are DLFloat16 on the card
 
 
 class Value:
     """The result of an op in a loop body."""
 
-    def __init__(self, dtype: torch.dtype, access: Access | None, number: float | None = None):
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        access: Access | None,
+        number: float | None = None,
+        counted: LinearIndex | None = None,
+    ) -> None:
         self.dtype = dtype
-        self.access = access
+        self.access = access  # where it is; None: nowhere yet
         self.number = number  # a literal
+        self.counted = counted  # a number that the loops count
+
+    @property
+    def key(self) -> Any:
+        """Equal for equal values."""
+        return self.access or (self.number, self.counted, self.dtype)
 
 
 class Tracer(DefaultHandler):
@@ -117,29 +144,23 @@ class Tracer(DefaultHandler):
             return Value(dtype, None, _converted(value.number, dtype))
         if value.dtype == dtype:
             return value
-        short = (torch.float16, torch.bfloat16)
+        if value.counted is not None and (dtype != torch.bool and self._holds(dtype, value)):
+            return Value(dtype, None, counted=value.counted)
         opfunc = "identity"
-        if value.dtype in short and dtype == torch.float32:
+        if value.dtype in SHORT_FLOATS and dtype == torch.float32:
             opfunc = "dl16tofp32"
-        elif value.dtype == torch.float32 and dtype in short:
+        elif value.dtype == torch.float32 and dtype in SHORT_FLOATS:
             opfunc = "fp32todl16"
         return self.emit(opfunc, [value], dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
         """A number that the loops count."""
+        if sympy.sympify(expression).is_number:
+            return Value(dtype, None, float(expression))
         index = self.linear(expression)
-        symbols = [s for s in self.space if index.strides.get(s)]
-        if not symbols:
+        if not any(index.strides.values()):
             return Value(dtype, None, float(index.offset))
-        ramp = Ramp(
-            tuple(self.space[s] for s in symbols),
-            tuple(index.strides[s] for s in symbols),
-            index.offset,
-        )
-        buffer = self.constant_buffer(ramp, dtype)
-        strides = dict(zip(symbols, buffer.stride, strict=True))
-        own = LinearIndex(0, {s: strides.get(s, 0) for s in self.space})
-        return Value(dtype, Access(buffer, own))
+        return Value(dtype, None, counted=index)
 
     def value_expr(self, expr: Expr, dtype: torch.dtype) -> Value:
         return self.index_expr(expr, dtype)
@@ -168,35 +189,83 @@ class Tracer(DefaultHandler):
 
     # --------------------------------------------------------------------------------------- ops
 
+    def inline_asm_elementwise(
+        self, *inputs: Value, asm: str, constraints: tuple[float, ...], dtype: torch.dtype
+    ) -> Value:
+        """An op of the op table by its name; see :func:`card_ops.card_op`."""
+        constants = dict(zip(OPS[asm].constants, constraints, strict=True))
+        return self.emit(asm, inputs, dtype, constants)
+
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         values = [a if isinstance(a, Value) else self._literal(a) for a in args]
         if kwargs:
             raise Unsupported(f"{name} with {', '.join(kwargs)}")
         if name == "square":
             return self._default("mul", (values[0], values[0]), {})
+        values, counted = self._counted(name, values)
+        if counted is not None:
+            return counted
+        if name in LOGICAL and all(v.dtype == torch.bool for v in values):
+            name = LOGICAL[name]
         opfunc = OPFUNCS.get(name, name)
         if opfunc not in OPS or OPS[opfunc].kind != "pointwise" or OPS[opfunc].constants:
             raise Unsupported(f"the card has no op for {name}")
         dtype = getattr(self.dtypes, name)(*values)
         return self.emit(opfunc, values, dtype)
 
+    def _counted(self, name: str, values: list[Value]) -> tuple[list[Value], Value | None]:
+        """Numbers that the loops count stay so under + and -, and are compared in float32.
+
+        That is exact and, unlike int64, fuses with the ops around.
+        """
+        whole = [v for v in values if v.access is None and not v.dtype.is_floating_point]
+        if len(whole) < len(values) or all(v.counted is None for v in values):
+            return values, None
+        if name in COMPARISONS and all(self._holds(torch.float32, v) for v in values):
+            return [Value(torch.float32, None, v.number, v.counted) for v in values], None
+        if name not in ("add", "sub"):
+            return values, None
+        a, b = (v.counted or LinearIndex(int(v.number or 0), {}) for v in values)
+        sign = 1 if name == "add" else -1
+        strides = {s: a.strides.get(s, 0) + sign * b.strides.get(s, 0) for s in self.space}
+        index = LinearIndex(a.offset + sign * b.offset, strides)
+        return values, self.index_expr(index.expression, getattr(self.dtypes, name)(*values))
+
+    def _holds(self, dtype: torch.dtype, value: Value) -> bool:
+        """Whether all the numbers that a value may be are exact in a dtype."""
+        index = value.counted or LinearIndex(int(value.number or 0), {})
+        reach = sum(abs(stride) * self.space[s] for s, stride in index.strides.items())
+        bits = 31 if not dtype.is_floating_point else 24 if dtype == torch.float32 else 9
+        return abs(index.offset) + reach < 2**bits
+
     def _literal(self, value: Any) -> Value:
         dtype = {bool: torch.bool, int: torch.int64}.get(type(value), torch.float32)
         return Value(dtype, None, float(value))
 
-    def emit(self, opfunc: str, values: Sequence[Value], dtype: torch.dtype) -> Value:
-        key = (opfunc, dtype, *(v.access or (v.number, v.dtype) for v in values))
+    def emit(
+        self,
+        opfunc: str,
+        values: Sequence[Value],
+        dtype: torch.dtype,
+        constants: dict[str, float] | None = None,
+    ) -> Value:
+        constants = constants or {}
+        key = (opfunc, dtype, *constants.values(), *(v.key for v in values))
         if key not in self.known:
             buffer = self.new_local(dtype, list(self.space.values()))
             index = self.own_index(buffer)
             inputs = [self.materialised(value) for value in values]
-            self.append_op(KernelOp(opfunc, self.space, inputs, Access(buffer, index)), values)
+            op = KernelOp(opfunc, self.space, inputs, Access(buffer, index), constants)
+            self.append_op(op, values)
             self.known[key] = Value(dtype, Access(buffer, index))
         return self.known[key]
 
     def append_op(self, op: KernelOp, values: Sequence[Value]) -> None:
-        floats = [v for v in values if v.dtype.is_floating_point]
-        op.exact = OPS[op.op].int64 and not floats and not op.output.buffer.dtype.is_floating_point
+        dtypes = [v.dtype for v in values] + [op.output.buffer.dtype]
+        floats = any(dtype.is_floating_point for dtype in dtypes)
+        # Of bools float32 is exact too, and it fuses with the ops around.
+        bools = OPS[op.op].fp32 and all(dtype == torch.bool for dtype in dtypes)
+        op.exact = OPS[op.op].int64 and not floats and not bools
         op.origin = self.origin
         self.ops.append(op)
 
@@ -204,8 +273,24 @@ class Tracer(DefaultHandler):
         """Where the card finds the value; literals live in constants of one element."""
         if value.access is not None:
             return value.access
+        if value.counted is not None:
+            return self._ramp(value.counted, value.dtype)
         assert value.number is not None
-        return Access(self.constant_buffer(value.number, value.dtype), LinearIndex(0, {}))
+        dtype = value.dtype
+        if dtype in SHORT_FLOATS and not _is_short(value.number):
+            dtype = torch.float32  # as in eager: a number is not rounded before it is used
+        return Access(self.constant_buffer(value.number, dtype), LinearIndex(0, {}))
+
+    def _ramp(self, index: LinearIndex, dtype: torch.dtype) -> Access:
+        symbols = [s for s in self.space if index.strides.get(s)]
+        ramp = Ramp(
+            tuple(self.space[s] for s in symbols),
+            tuple(index.strides[s] for s in symbols),
+            index.offset,
+        )
+        buffer = self.constant_buffer(ramp, dtype)
+        strides = dict(zip(symbols, buffer.stride, strict=True))
+        return Access(buffer, LinearIndex(0, {s: strides.get(s, 0) for s in self.space}))
 
     def own_index(self, buffer: Buffer) -> LinearIndex:
         return LinearIndex(0, dict(zip(self.space, buffer.stride, strict=True)))
@@ -239,7 +324,7 @@ class Tracer(DefaultHandler):
         if product is not None:
             op = KernelOp("batchmatmul", self.space, product, target)
         else:
-            op = KernelOp(REDUCTIONS[kind], self.space, [self.materialised(value)], target)
+            op = KernelOp(kind, self.space, [self.materialised(value)], target)
         self.append_op(op, [value])
 
     def _product(self, value: Value, outer: dict[Symbol, int]) -> list[Access] | None:
@@ -267,6 +352,12 @@ def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
     """The index without divisions that the sizes of the loops decide."""
     ranges = {symbol: sympy.Integer(size) for symbol, size in space.items()}
     return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
+
+
+def _is_short(number: float) -> bool:
+    """Whether a DLFloat16 holds the number."""
+    bits = encode_constant(number, DataFormats.SEN169_FP16)
+    return number != number or decode_constant(bits, DataFormats.SEN169_FP16) == number
 
 
 def _converted(number: float, dtype: torch.dtype) -> float:

@@ -8,6 +8,7 @@ next. Most views are like that; the others get coordinates with all of the index
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,70 +71,68 @@ def device_coordinates(
     layout: SpyreTensorLayout, index: LinearIndex, extents: Mapping[Symbol, int]
 ) -> tuple[list[Expr], bool]:
     """One coordinate a device dimension; and whether each has the variables of its own only."""
-    order = _digit_order(layout)
-    digits = _separate_digits(layout, order, index, extents)
+    loops = tuple(
+        _Term(stride, symbol, extents[symbol])
+        for symbol, stride in index.strides.items()
+        if stride and extents[symbol] > 1
+    )
+    coordinates, separate = _coordinates(layout, index.offset, loops)
+    return list(coordinates), separate
+
+
+# The same layouts are walked in the same way again and again: by the passes over one op, and by the
+# layers of a model.
+@functools.lru_cache(maxsize=1 << 14)
+def _coordinates(
+    layout: SpyreTensorLayout, offset: int, loops: tuple[_Term, ...]
+) -> tuple[list[Expr], bool]:
+    strides, sizes = layout.stride_map, layout.device_size
+    # Device dimensions that count something, by falling host stride.
+    order = [dim for dim, stride in enumerate(strides) if stride > 0 and sizes[dim] > 1]
+    order.sort(key=lambda dim: -strides[dim])
+    digits = _separate_digits([strides[dim] for dim in order], offset, loops)
     separate = digits is not None
     if digits is None:
-        digits = _general_digits(layout, order, index)
-    coordinates: list[Expr] = [Integer(0)] * len(layout.device_size)
+        digits = _general_digits([strides[dim] for dim in order], offset, loops)
+    coordinates: list[Expr] = [Integer(0)] * len(sizes)
     for dim, digit in zip(order, digits, strict=True):
         coordinates[dim] = digit
     return coordinates, separate
 
 
-def _digit_order(layout: SpyreTensorLayout) -> list[int]:
-    """Device dimensions that count something, by falling host stride."""
-    dims = [
-        dim
-        for dim, stride in enumerate(layout.stride_map)
-        if stride > 0 and layout.device_size[dim] > 1
-    ]
-    return sorted(dims, key=lambda dim: -layout.stride_map[dim])
-
-
 def _separate_digits(
-    layout: SpyreTensorLayout,
-    order: list[int],
-    index: LinearIndex,
-    extents: Mapping[Symbol, int],
+    strides: list[int], constant: int, loops: tuple[_Term, ...]
 ) -> list[Expr] | None:
-    if any(stride < 0 for stride in index.strides.values()):
+    if any(term.coefficient < 0 for term in loops):
         return None
-    terms = [
-        _Term(stride, symbol, extents[symbol])
-        for symbol, stride in index.strides.items()
-        if stride and extents[symbol] > 1
-    ]
-    constant = index.offset
+    terms = list(loops)
     digits = []
-    for dim in order:
-        stride = layout.stride_map[dim]
-        digit: Expr = Integer(constant // stride)
+    for stride in strides:
+        digit: list[Expr] = [Integer(constant // stride)]
         constant %= stride
         rest: list[_Term] = []
         for term in terms:
             if term.coefficient % stride == 0:
-                digit += term.coefficient // stride * term.value
+                digit.append(term.coefficient // stride * term.value)
             elif term.largest < stride:
                 rest.append(term)
             elif stride % term.coefficient == 0:
                 period = stride // term.coefficient
-                digit += sympy.floor(term.value / period)
+                digit.append(sympy.floor(term.value / period))
                 rest.append(_Term(term.coefficient, sympy.Mod(term.value, period), period))
             else:
                 return None
         if constant + sum(term.largest for term in rest) >= stride:
             return None  # would carry
         terms = rest
-        digits.append(digit)
+        digits.append(sympy.Add(*digit))
     return digits if not terms and constant == 0 else None
 
 
-def _general_digits(layout: SpyreTensorLayout, order: list[int], index: LinearIndex) -> list[Expr]:
-    rest = index.expression
+def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -> list[Expr]:
+    rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
     digits = []
-    for dim in order:
-        stride = layout.stride_map[dim]
+    for stride in strides:
         digits.append(sympy.floor(rest / stride))
         rest = sympy.Mod(rest, stride)
     return digits

@@ -1,0 +1,182 @@
+"""Attention as ops of a kernel: two products around a softmax in float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch._inductor import ir, lowering
+from torch._inductor.virtualized import V, ops
+
+from torch_spyre._inductor.products import sum_of_products
+
+aten = torch.ops.aten
+
+# Scores of more bytes than this are left to the eager kernel, which makes them in blocks of rows.
+MAX_SCORE_BYTES = 32 << 20
+
+
+def _fits(query: Any, key: Any, value: Any) -> bool:
+    """Whether the scores are few enough to exist all at once."""
+    *lead, heads, rows, _ = query.get_size()
+    keys = key.get_size()[-2]
+    sizes = V.graph.sizevars
+    scores = [sizes.optimization_hint(extent) for extent in [*lead, heads, rows, keys]]
+    width = sizes.optimization_hint(value.get_size()[-1])
+    # A single key needs no product, and of nothing there is none.
+    return min(*scores, width) > 0 and scores[-1] > 1 and 4 * math.prod(scores) <= MAX_SCORE_BYTES
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...] | None:
+    """The lowering of ``_scaled_dot_product_fused_attention_overrideable``; None leaves it eager.
+
+    Heads that share keys and values (grouped-query attention) have a dimension of their own, along
+    which keys and values do not move: nothing is copied for them.
+    """
+    if dropout != 0 or not _fits(query, key, value):
+        return None
+    *lead, heads, rows, size = query.get_size()
+    key_heads, keys = key.get_size()[-3], key.get_size()[-2]
+    group = heads // key_heads
+    grouped = [*lead, key_heads, group, rows]
+    if scale is None:
+        scale = 1 / math.sqrt(size)
+
+    query = lowering.view(query, [*grouped, size])
+    products = sum_of_products(
+        query,
+        key,
+        [*grouped, keys],
+        size,
+        torch.float32,
+        lambda i, k: ([*i[:-1], k], [*i[:-3], i[-1], k]),
+    )
+    if bias is not None:
+        bias = lowering.view(lowering.expand(bias, [*lead, heads, rows, keys]), [*grouped, keys])
+    scores = _scores(products, bias, causal, scale)
+    largest = _rows(scores, "max")
+    if bias is not None:  # only a mask can hide every key of a row; such rows are zero
+        largest = _replaced(largest, -math.inf, 0.0)
+    weights = _weights(scores, largest)
+    total = _rows(weights, "sum")
+    if bias is not None:
+        total = _replaced(total, 0.0, 1.0)
+    # The division comes last: there are fewer results than weights.
+    sums = sum_of_products(
+        weights,
+        value,
+        [*grouped, value.get_size()[-1]],
+        keys,
+        torch.float32,
+        lambda i, k: ([*i[:-1], k], [*i[:-3], k, i[-1]]),
+    )
+    result = _quotient(sums, total, query.get_dtype())
+    result = lowering.view(result, [*lead, heads, rows, value.get_size()[-1]])
+    return (_in_order_of_meta(result), *_unused_results(query, rows, keys))
+
+
+def _loop(like: Any, dtype: torch.dtype, inner_fn: Any) -> Any:
+    result = ir.Pointwise.create(
+        device=like.get_device(), dtype=dtype, inner_fn=inner_fn, ranges=list(like.get_size())
+    )
+    result.realize()
+    return result
+
+
+def _scores(products: Any, bias: Any, causal: bool, scale: float) -> Any:
+    load = products.make_loader()
+    load_bias = bias.make_loader() if bias is not None else None
+
+    def inner_fn(index: Any) -> Any:
+        score = ops.mul(load(index), ops.constant(scale, torch.float32))
+        if load_bias is not None:
+            score = ops.add(score, ops.to_dtype(load_bias(index), torch.float32))
+        if causal:
+            seen = ops.ge(
+                ops.index_expr(index[-2], torch.float32), ops.index_expr(index[-1], torch.float32)
+            )
+            score = ops.where(seen, score, ops.constant(-math.inf, torch.float32))
+        return score
+
+    return _loop(products, torch.float32, inner_fn)
+
+
+def _rows(values: Any, kind: Any) -> Any:
+    """Every row reduced to one value."""
+    load = values.make_loader()
+    *ranges, inner = values.get_size()
+    result = ir.Reduction.create(
+        device=values.get_device(),
+        dst_dtype=torch.float32,
+        src_dtype=torch.float32,
+        inner_fn=lambda index, reduced: load([*index, *reduced]),
+        ranges=ranges,
+        reduction_ranges=[inner],
+        reduction_type=kind,
+    )
+    result.realize()
+    return result
+
+
+def _replaced(values: Any, number: float, by: float) -> Any:
+    load = values.make_loader()
+
+    def inner_fn(index: Any) -> Any:
+        value = load(index)
+        found = ops.eq(value, ops.constant(number, torch.float32))
+        return ops.where(found, ops.constant(by, torch.float32), value)
+
+    return _loop(values, torch.float32, inner_fn)
+
+
+def _weights(scores: Any, largest: Any) -> Any:
+    load, load_largest = scores.make_loader(), largest.make_loader()
+    return _loop(
+        scores,
+        torch.float32,
+        lambda index: ops.exp(ops.sub(load(index), load_largest(index[:-1]))),
+    )
+
+
+def _quotient(sums: Any, total: Any, dtype: torch.dtype) -> Any:
+    load, load_total = sums.make_loader(), total.make_loader()
+    return ir.Pointwise.create(
+        device=sums.get_device(),
+        dtype=dtype,
+        inner_fn=lambda index: ops.to_dtype(
+            ops.truediv(load(index), load_total(index[:-1])), dtype
+        ),
+        ranges=list(sums.get_size()),
+    )
+
+
+def _in_order_of_meta(result: Any) -> Any:
+    """With the dimensions in memory as PyTorch's shape function says, so that views stay free."""
+    strides = V.graph.current_node.meta["val"][0].stride()
+    order = ir.get_stride_order(strides, V.graph.sizevars.shape_env)
+    result.realize()
+    return ir.ExternKernel.require_stride_order(result, order)
+
+
+def _unused_results(query: Any, rows: Any, keys: Any) -> list[Any]:
+    """What the shape function says beside the output; the backward kernel looks at none of it."""
+    results: list[Any] = []
+    for fake in V.graph.current_node.meta["val"][1:]:
+        if isinstance(fake, torch.Tensor):
+            full = lowering.lowerings[aten.full.default]
+            device = query.get_device()
+            results.append(full(list(fake.shape), 0, dtype=fake.dtype, device=device))
+        else:
+            results.append(rows if len(results) == 3 else keys)
+    return results

@@ -1,0 +1,147 @@
+"""ATen ops that are one pointwise op of the card: one step, one rounding, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._inductor import ir, lowering
+from torch._inductor.virtualized import ops
+from torch._ops import OpOverload
+
+from torch_spyre.ops.table import OPS
+
+aten = torch.ops.aten
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CardOp:
+    """How an ATen op is called on the card. Its tensors are the inputs, in ATen's order."""
+
+    opfunc: str | Callable[[Arguments], str]  # may depend on the arguments
+    constants: tuple[str, ...] = ()  # ATen's names, in the order of the op table
+    ignored: tuple[str, ...] = ()  # tensors that the card's op does not read
+
+    def name(self, arguments: Arguments) -> str:
+        return self.opfunc if isinstance(self.opfunc, str) else self.opfunc(arguments)
+
+
+CARD_OPS: dict[OpOverload, CardOp] = {
+    aten.silu.default: CardOp("silu"),
+    aten.silu_backward.default: CardOp("silubwd"),
+    aten.gelu.default: CardOp(
+        lambda a: "gelutanh" if a["approximate"] == "tanh" else "gelufwd",
+    ),
+    aten.gelu_backward.default: CardOp(
+        lambda a: "gelutanhbwd" if a["approximate"] == "tanh" else "geluerfbwd",
+    ),
+    aten.softplus.default: CardOp("softplus", ("beta", "threshold")),
+    aten.softplus_backward.default: CardOp("softplusbwd", ("beta", "threshold")),
+    aten.leaky_relu.default: CardOp("leakyrelu", ("negative_slope",)),
+    aten.leaky_relu_backward.default: CardOp("leakyrelubwd", ("negative_slope",)),
+    aten.elu.default: CardOp("elu", ("alpha", "scale", "input_scale")),
+    aten.elu_backward.default: CardOp(
+        lambda a: "elubwdresult" if a["is_result"] else "elubwd", ("alpha", "scale", "input_scale")
+    ),
+    aten.celu.default: CardOp("celu", ("alpha",)),
+    aten.mish.default: CardOp("mish"),
+    aten.mish_backward.default: CardOp("mishbwd"),
+    aten.hardswish.default: CardOp("hardswish"),
+    aten.hardswish_backward.default: CardOp("hardswishbwd"),
+    aten.hardsigmoid.default: CardOp("hardsigmoid"),
+    aten.hardsigmoid_backward.default: CardOp("hardsigmoidbwd"),
+    aten.hardtanh.default: CardOp("clip", ("min_val", "max_val")),
+    aten.hardtanh_backward.default: CardOp("hardtanhbwd", ("min_val", "max_val")),
+    aten.hardshrink.default: CardOp("hardshrink", ("lambd",)),
+    aten.hardshrink_backward.default: CardOp("shrinkbwd", ("lambd",)),
+    aten.softshrink.default: CardOp("softshrink", ("lambd",)),
+    aten.softshrink_backward.default: CardOp("shrinkbwd", ("lambd",)),
+    aten.threshold.default: CardOp("threshold", ("threshold", "value")),
+    aten.threshold_backward.default: CardOp("thresholdbwd", ("threshold",)),
+    aten.log_sigmoid_backward.default: CardOp("logsigmoidbwd", ignored=("buffer",)),
+    aten.sigmoid_backward.default: CardOp("sigmoidbwd"),
+    aten.tanh_backward.default: CardOp("tanhbwd"),
+    aten._prelu_kernel.default: CardOp("prelu"),
+    aten.sinc.default: CardOp("sinc"),
+    aten.special_entr.default: CardOp("entr"),
+    aten.special_erfcx.default: CardOp("erfcx"),
+    aten.special_log_ndtr.default: CardOp("log_ndtr"),
+    aten.special_i0e.default: CardOp("i0e"),
+    aten.special_i1.default: CardOp("i1"),
+    aten.special_i1e.default: CardOp("i1e"),
+    aten.i0.default: CardOp("i0"),
+    aten.lgamma.default: CardOp("lgamma"),
+    aten.digamma.default: CardOp("digamma"),
+    aten.erfinv.default: CardOp("erfinv"),
+}
+
+
+def lower_card_op(op: OpOverload) -> Callable[..., Any]:
+    """A lowering to a loop of one op of the card."""
+    row = CARD_OPS[op]
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        arguments = _bound(op, args, kwargs)
+        inputs = [
+            value
+            for name, value in arguments.items()
+            if isinstance(value, ir.IRNode) and name not in row.ignored
+        ]
+        constants = tuple(float(arguments[name]) for name in row.constants)
+        dtype = _result_dtype(inputs)
+        inputs = [lowering.to_dtype(value, dtype) for value in inputs]
+        inputs = lowering.broadcast_tensors(*inputs)
+        return pointwise(row.name(arguments), inputs, constants, dtype)
+
+    return lower
+
+
+def pointwise(
+    opfunc: str, inputs: list[Any], constants: tuple[float, ...], dtype: torch.dtype
+) -> Any:
+    """A loop of one op of the op table."""
+    assert len(constants) == len(OPS[opfunc].constants), opfunc
+    loaders = [value.make_loader() for value in inputs]
+
+    def inner_fn(index: Any) -> Any:
+        return card_op(opfunc, [load(index) for load in loaders], constants, dtype)
+
+    return ir.Pointwise.create(
+        device=inputs[0].get_device(),
+        dtype=dtype,
+        inner_fn=inner_fn,
+        ranges=list(inputs[0].get_size()),
+    )
+
+
+def card_op(
+    opfunc: str, values: list[Any], constants: tuple[float, ...], dtype: torch.dtype
+) -> Any:
+    """An op of the op table in a loop body.
+
+    Inductor's name for a piece of device code on elements carries it through every handler of
+    loop bodies; :class:`~torch_spyre._inductor.trace.Tracer` is where it ends.
+    """
+    return ops.inline_asm_elementwise(*values, asm=opfunc, constraints=constants, dtype=dtype)
+
+
+def _bound(op: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments by their names, defaults included."""
+    bound = {}
+    for position, parameter in enumerate(op._schema.arguments):
+        if position < len(args):
+            bound[parameter.name] = args[position]
+        else:
+            bound[parameter.name] = kwargs.get(parameter.name, parameter.default_value)
+    return bound
+
+
+def _result_dtype(inputs: list[Any]) -> torch.dtype:
+    """These ops give floating point numbers: of integers, in the default dtype."""
+    dtype = inputs[0].get_dtype()
+    for value in inputs[1:]:
+        dtype = torch.promote_types(dtype, value.get_dtype())
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()

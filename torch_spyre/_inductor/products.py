@@ -1,0 +1,76 @@
+"""Matrix products as loops that sum products: the kernel's planner sees what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._inductor import ir, lowering
+from torch._inductor.virtualized import ops
+
+aten = torch.ops.aten
+
+
+def sum_of_products(
+    x: Any, y: Any, ranges: list[Any], inner: Any, dtype: torch.dtype, place: Callable[..., Any]
+) -> Any:
+    """``place(index, k)`` says where the factors of an element are; float32 until rounded once."""
+    x.realize()
+    y.realize()
+    load_x, load_y = x.make_loader(), y.make_loader()
+
+    def inner_fn(index: Any, reduced: Any) -> Any:
+        at_x, at_y = place(index, reduced[0])
+        return ops.mul(load_x(at_x), load_y(at_y))
+
+    result = ir.Reduction.create(
+        device=x.get_device(),
+        dst_dtype=dtype,
+        src_dtype=x.get_dtype(),
+        inner_fn=inner_fn,
+        ranges=ranges,
+        reduction_ranges=[inner],
+        reduction_type="sum",
+    )
+    result.realize()
+    return result
+
+
+def matmul(a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
+    """``a @ b`` of equal batch dimensions."""
+    *batch, rows, inner = a.get_size()
+    columns = b.get_size()[-1]
+    dtype = dtype or a.get_dtype()
+    if rows == 1 and columns == 1 and dtype.is_floating_point:
+        # No product for the PT units, but its sum is as exact.
+        a, b = lowering.to_dtype(a, torch.float32), lowering.to_dtype(b, torch.float32)
+    if columns == 1:  # the sticks of the result are along the rows
+        column = sum_of_products(
+            a, b, [*batch, rows], inner, dtype, lambda i, k: ([*i, k], [*i[:-1], k, 0])
+        )
+        return lowering.unsqueeze(column, -1)
+    return sum_of_products(
+        a,
+        b,
+        [*batch, rows, columns],
+        inner,
+        dtype,
+        lambda i, k: ([*i[:-1], k], [*i[:-2], k, i[-1]]),
+    )
+
+
+def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """``beta * bias + alpha * (a @ b)``, rounded once."""
+    dtype = a.get_dtype()
+    wide = torch.float32 if dtype.is_floating_point else dtype
+    result = matmul(a, b, wide)
+    result = _scaled(result, alpha)
+    if beta != 0:
+        bias = _scaled(lowering.to_dtype(bias, wide), beta)
+        result = lowering.lowerings[aten.add.Tensor](result, bias)
+    return lowering.to_dtype(result, dtype)
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    return value if factor == 1 else lowering.lowerings[aten.mul.Tensor](value, factor)
