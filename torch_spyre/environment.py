@@ -81,5 +81,16 @@ VARIABLES = [
     Variable(
         "BUNDLE_SYMBOLIC_ARGS", "1", "compiler: addresses as arguments of a kernel, not baked"
     ),
+    Variable(
+        "GLOBAL_STICK_OPTIMIZER",
+        "1",
+        "compiler: 0 chooses sticks op by op, not for all of a kernel",
+    ),
+    Variable(
+        "SPYRE_INDUCTOR_MEMORY_PLAN", "1", "compiler: 0 gives every intermediate its own memory"
+    ),
+    Variable(
+        "SPYRE_INDUCTOR_ENABLE_FUSION", "1", "compiler: 0 makes a kernel of every loop of a graph"
+    ),
     Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
 ]

@@ -15,6 +15,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Ramp, contiguous_strides
 from torch_spyre._inductor.trace import Tracer, simplified
 
@@ -134,9 +135,9 @@ def placement(
 ) -> tuple[SpyreTensorLayout, int]:
     """Layout and storage offset of a buffer of the graph: those of an input that was seen, else
     those of a new tensor. A launch checks both."""
-    seen = getattr(V.graph, "spyre_placements", {}).get(name)
-    if seen is not None:
-        return seen
+    layout = V.graph.get_buffer(name).get_layout()
+    if isinstance(layout, FixedTiledLayout):
+        return layout.device_layout, layout.storage_offset
     return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
 
 

@@ -29,6 +29,8 @@ from torch._inductor.custom_graph_pass import (
 from torch._inductor.graph import GraphLowering
 from torch._inductor.scheduler import BaseSchedulerNode
 
+from torch_spyre._inductor.ir import lay_out_inputs
+
 log = logging.getLogger("spyre.inductor.passes")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Nodes = list[BaseSchedulerNode]
@@ -103,6 +105,9 @@ class CustomPreFusionPasses(_OnNodes):
 
 class CustomPostFusionPasses(_OnNodes):
     """On the scheduler's nodes just before kernels are made of them."""
+
+
+CustomPreSchedulingPasses.register(lay_out_inputs)
 
 
 def hooks() -> dict[str, Any]:

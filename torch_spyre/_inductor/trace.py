@@ -13,6 +13,7 @@ from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
+from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.views import LinearIndex
@@ -146,11 +147,9 @@ class Tracer(DefaultHandler):
             return value
         if value.counted is not None and (dtype != torch.bool and self._holds(dtype, value)):
             return Value(dtype, None, counted=value.counted)
-        opfunc = "identity"
-        if value.dtype in SHORT_FLOATS and dtype == torch.float32:
-            opfunc = "dl16tofp32"
-        elif value.dtype == torch.float32 and dtype in SHORT_FLOATS:
-            opfunc = "fp32todl16"
+        opfunc = DtypeOpTable.get_operator(value.dtype, dtype)
+        if opfunc is None:
+            raise Unsupported(f"the card does not convert {value.dtype} to {dtype}")
         return self.emit(opfunc, [value], dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
