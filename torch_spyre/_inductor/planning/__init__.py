@@ -13,6 +13,7 @@ from torch_spyre._inductor.observe import observed
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import realign
@@ -25,6 +26,7 @@ __all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel"]
 Pass = Callable[[list[KernelOp]], list[KernelOp]]
 
 PASSES: list[Pass] = [
+    fold_casts,
     drop_dead_ops,
     cut_loops,
     choose_layouts,

@@ -40,13 +40,17 @@ def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
         if access.buffer.layout is None:
             continue
         coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-        elems = access.buffer.format.elems_per_stick()
+        sticks = _divisions(coordinates[-1:])  # what a loop along sticks is divided by anyway
         for symbol, period in _divisions(coordinates):
             extent = space.get(symbol, 0)
             fits = 1 < period < extent and extent % period == 0
-            if period != elems and fits and symbol not in whole:
+            if fits and symbol not in whole and not _is_stick(symbol, period, access, sticks):
                 return symbol, period
     return None
+
+
+def _is_stick(symbol: Expr, period: int, access: Access, sticks: list[tuple[Expr, int]]) -> bool:
+    return period == access.buffer.format.elems_per_stick() and (symbol, period) in sticks
 
 
 def _accesses(node: Iterable[KernelOp]) -> Iterable[Access]:
