@@ -3,7 +3,9 @@
 Each patch acts on spyre tensors only and hands everything else to the original.
 """
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -215,6 +217,28 @@ def _compile() -> None:
         return original(*args, **kwargs)
 
     torch.compile = compile
+
+
+@contextlib.contextmanager
+def before_scheduling(run: Callable[[Any], None]) -> Iterator[None]:
+    """While a spyre graph is compiled: ``run`` sees the graph's loops before the scheduler does.
+
+    Missing upstream: a hook between lowering and the scheduler.
+    """
+    from torch._inductor.graph import GraphLowering
+
+    original = GraphLowering._update_scheduler
+
+    @functools.wraps(original)
+    def _update_scheduler(self: Any) -> None:
+        run(self)
+        original(self)
+
+    GraphLowering._update_scheduler = _update_scheduler  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        GraphLowering._update_scheduler = original  # type: ignore[method-assign]
 
 
 def compile_fx() -> None:

@@ -3,7 +3,14 @@
 Nothing here is imported before something is compiled: ``torch.spyre.Scheduling`` is the door.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 @functools.cache
@@ -28,3 +35,17 @@ def load() -> None:
     )
     patches.compile_fx()
     patches.tensor_guards()
+
+
+def compile_graph(
+    model: GraphModule,
+    inputs: list[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """``torch.compile(f, backend="spyre")``: what ``backend="inductor"`` does, by our name."""
+    import torch
+
+    load()
+    return torch._TorchCompileInductorWrapper(mode, options, None)(model, inputs)

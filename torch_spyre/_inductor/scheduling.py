@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -11,13 +12,22 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
-from torch_spyre._inductor import config
+from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.build_kernel import KernelBuilder
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 LOOK_AHEAD = 64  # nodes that are planned before it is known whether they fit into one kernel
+
+
+@dataclass
+class _Planned:
+    kernel: Kernel
+    nodes: list[SchedulerNode]
+    inside: list[str]  # buffers that only the kernel knows
+    passes: list[Pass]  # what a debug directory shows
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -62,31 +72,36 @@ class SuperDSCScheduling(BaseScheduling):
         """
         ahead = LOOK_AHEAD
         while nodes:
-            kernel, count, inside = self._longest_kernel(nodes[:ahead])
+            planned = self._longest_kernel(nodes[:ahead])
+            count = len(planned.nodes)
             if count == ahead < len(nodes):
                 ahead *= 2
                 continue
-            V.graph.removed_buffers.update(inside)
-            for node in nodes[:count]:
+            V.graph.removed_buffers.update(planned.inside)
+            for node in planned.nodes:
                 node.mark_run()
-            self._call(self._define(kernel, nodes[:count]), kernel)
+            name = self._define(planned.kernel, planned.nodes)
+            debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
+            self._call(name, planned.kernel)
             nodes = nodes[count:]
             ahead = count + LOOK_AHEAD // 2  # layers are alike
 
     def _longest_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
-    ) -> tuple[Kernel, int, list[str]]:
-        """A kernel of the first nodes, how many they are, and the buffers only it knows."""
+    ) -> _Planned:
+        """A kernel of as many of the first nodes as can be."""
         builder = KernelBuilder()
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         for node in nodes:
             if not isinstance(node.node, ir.ComputedBuffer):
-                raise Unsupported(f"{node.get_name()} is no loop")
-            builder.add(node.node)
+                raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
+            with about(node.node, builder.buffers):
+                builder.add(node.node)
         for name in inside:
             builder.buffers[name].local = True
         try:
-            return plan_kernel(builder.ops), len(nodes), inside
+            with debug.watching_passes() as passes, about_kernel(nodes, builder.buffers):
+                return _Planned(plan_kernel(builder.ops), list(nodes), inside, passes)
         except MustSplit as split:
             if split.writes:
                 return self._longest_kernel(nodes, {*known_outside, split.buffer})

@@ -47,7 +47,10 @@ def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
     if peak > SEGMENT_BYTES:
         peak = _place(locals_, keep_cores_apart=False)
     if peak > SEGMENT_BYTES:
-        raise Unsupported(f"the intermediates of the kernel need {peak} bytes, more than a segment")
+        raise Unsupported(
+            f"the intermediates of the kernel need {peak} bytes, more than a segment",
+            hint="compile smaller parts of the model, or smaller tensors",
+        )
     return {local.buffer: local.place for local in locals_}, peak
 
 

@@ -80,7 +80,7 @@ def _outside_copy(
     symbols = [s for s in op.space if access.index.strides.get(s)]
     strides = [access.index.strides[s] for s in symbols]
     if min(strides, default=0) < 0:
-        raise Unsupported(f"{op}: walks {access.buffer.name} backwards\n{op.origin}")
+        raise Unsupported(f"{op}: walks {access.buffer.name} backwards", op=op)
     # The order of memory: the copy is then as dense as the view can be.
     symbols.sort(key=lambda s: -access.index.strides[s])
     size = [op.space[s] for s in symbols]
