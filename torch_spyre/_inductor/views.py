@@ -9,12 +9,11 @@ next. Most views are like that; the others get coordinates with all of the index
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
 from sympy import Expr, Integer, Symbol
-
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout

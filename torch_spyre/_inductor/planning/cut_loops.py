@@ -41,7 +41,7 @@ def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
         if access.buffer.layout is None:
             continue
         coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-        sticks = _divisions(tuple(coordinates[-1:]))  # what a loop along sticks is divided by anyway
+        sticks = _divisions(tuple(coordinates[-1:]))  # what loops along sticks are divided by
         for symbol, period in _divisions(tuple(coordinates)):
             extent = space.get(symbol, 0)
             fits = 1 < period < extent and extent % period == 0
