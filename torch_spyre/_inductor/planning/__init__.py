@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch_spyre._inductor.kernel_ir import KernelOp
+from torch_spyre._inductor.observe import observed
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
@@ -42,5 +43,5 @@ PASSES: list[Pass] = [
 def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
     for run in PASSES:
-        ops = run(ops)
+        ops = observed(run, ops)
     return kernel_of(ops, *plan_pool(ops))

@@ -186,8 +186,9 @@ def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
     if not fits:
         span = min(_span(shape, splits) for splits in candidates)
         raise Unsupported(
-            f"{shape.op}: a core would span {span} bytes of a tensor, it reaches {SPAN_BYTES}; "
-            f"set CHUNK_LARGE_TENSORS=1, or work on slices\n{shape.op.origin}"
+            f"{shape.op}: a core would span {span} bytes of a tensor, it reaches {SPAN_BYTES}",
+            op=shape.op,
+            hint="set CHUNK_LARGE_TENSORS=1, or work on slices",
         )
     return fits
 

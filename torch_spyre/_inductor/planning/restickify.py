@@ -103,13 +103,13 @@ def _matmul_operands(op: KernelOp, result: list[KernelOp]) -> None:
     if n is not None and n not in symbols_of(y):
         x, y = y, x
     if n is None or n not in symbols_of(y) or n in symbols_of(x):
-        raise Unsupported(f"no side of the product has the sticks of the result\n{op.origin}")
+        raise Unsupported("no side of the product has the sticks of the result", op=op)
     rows = [s for s in op.space if s in symbols_of(x) and s not in symbols_of(y)]
     # What only y has besides N is a batch that shares x.
     batches = [s for s in op.space if s in symbols_of(y) and s not in (n, k)]
     others = [s for s in op.space if s not in {*rows, *batches, n, k}]
     if others:
-        raise Unsupported(f"a product with a loop that no factor has\n{op.origin}")
+        raise Unsupported("a product with a loop that no factor has", op=op)
     if stick_symbol(x, op.space) != k or begins_inside(x, op.space):
         x = _copied(x, k, op, result)
     if stick_symbol(y, op.space) not in (n, k) or begins_inside(y, op.space):
