@@ -26,6 +26,8 @@ from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre.constants import DEVICE_NAME
 
+# Random numbers are those of eager: from the card's generator, in the same order.
+RANDOM = {"fallback_random": True}
 SETTINGS = {
     "split_reductions": False,
     "benchmark_harness": False,
@@ -36,6 +38,7 @@ SETTINGS = {
     # Templates and fused products of other devices.
     "max_autotune": False,
     "max_autotune_gemm": False,
+    **RANDOM,
 }
 
 
@@ -142,8 +145,9 @@ def compile_spyre(
             )
             return make_boxed_func(gm.forward)
 
-    options.setdefault("decompositions", decompositions())
-    return original(model, inputs, inner_compile=inner_compile, **options)
+    with inductor_config.patch(RANDOM):
+        options.setdefault("decompositions", decompositions())
+        return original(model, inputs, inner_compile=inner_compile, **options)
 
 
 def compile_fx(
