@@ -34,6 +34,8 @@ from torch_spyre.machine import load as load_machine
 log = logging.getLogger("spyre.inductor")
 
 CORES = int(load_machine().value("card.cores"))
+# Random numbers are those of eager: from the card's generator, in the same order.
+RANDOM = {"fallback_random": True}
 SETTINGS = {
     "split_reductions": False,
     "benchmark_harness": False,
@@ -48,6 +50,7 @@ SETTINGS = {
     # parts to capture: neither finds anything here, and both take time for every node.
     "max_fusion_buffer_group_pairwise_attempts": 0,
     "graph_partition": False,
+    **RANDOM,
 }
 
 
@@ -171,11 +174,11 @@ def compile_spyre(
         except InductorError as error:
             return op_by_op(gm, reason_of(error))
 
-    options.setdefault("decompositions", decompositions())
     with (
-        inductor_config.patch(settings),
+        inductor_config.patch(settings | RANDOM),
         with_placements_in_key([placement for _, placement in seen]),
     ):
+        options.setdefault("decompositions", decompositions())
         return original(model, inputs, inner_compile=inner_compile, **options)
 
 

@@ -142,7 +142,8 @@ class SuperDSCScheduling(BaseScheduling):
     def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
         """Buffers that nobody outside of the nodes reads."""
         own = {node.get_name() for node in nodes}
-        outputs = set(V.graph.get_output_names())
+        # Who reads a buffer after a later write is a user of the write.
+        outputs = {*V.graph.get_output_names(), *V.graph.mutated_buffers}
         names = []
         for node in nodes:
             for buffer in node.get_outputs():

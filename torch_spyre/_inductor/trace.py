@@ -10,7 +10,7 @@ import sympy
 import torch
 from sympy import Expr, Symbol
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
-from torch._inductor.ops_handler import DefaultHandler
+from torch._inductor.ops_handler import OP_NAMES, DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
@@ -194,7 +194,7 @@ class Tracer(DefaultHandler):
 
     # --------------------------------------------------------------------------------------- ops
 
-    def inline_asm_elementwise(
+    def inline_asm_elementwise(  # type: ignore[override]  # as card_op calls it
         self, *inputs: Value, asm: str, constraints: tuple[float, ...], dtype: torch.dtype
     ) -> Value:
         """An op of the op table by its name; see :func:`card_ops.card_op`."""
@@ -241,7 +241,7 @@ class Tracer(DefaultHandler):
         index = value.counted or LinearIndex(int(value.number or 0), {})
         reach = sum(abs(stride) * self.space[s] for s, stride in index.strides.items())
         bits = 31 if not dtype.is_floating_point else 24 if dtype == torch.float32 else 9
-        return abs(index.offset) + reach < 2**bits
+        return V.graph.sizevars.statically_known_lt(abs(index.offset) + reach, 2**bits)
 
     def _literal(self, value: Any) -> Value:
         dtype = {bool: torch.bool, int: torch.int64}.get(type(value), torch.float32)
@@ -347,10 +347,20 @@ class Tracer(DefaultHandler):
         has = [{s for s, t in x.index.strides.items() if t} for x in (a, b)]
         rows, columns = has[0] - has[1], has[1] - has[0]
         contracted = [s for s in inner if s in has[0] and s in has[1]]
-        if len(inner) != 1 or contracted != inner or not rows | columns:
+        every_loop = has[0] | has[1] == set(self.space)
+        if len(inner) != 1 or contracted != inner or not rows | columns or not every_loop:
             return None
         self.ops.pop()
         return [a, b]
+
+
+def card_has(name: str) -> bool:
+    """Whether loops may call an op of Inductor's; what is no op of loops is made of some."""
+    name = name.removeprefix("special_")
+    opfunc = OPFUNCS.get(name, name)
+    if name not in OP_NAMES or name in vars(Tracer) or name == "square":
+        return True
+    return opfunc in OPS and OPS[opfunc].kind == "pointwise"
 
 
 def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
