@@ -34,6 +34,7 @@ def load() -> None:
         device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
     )
     patches.compile_fx()
+    patches.tensor_guards()
 
 
 def compile_graph(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,6 +91,11 @@ class Value:
         return self.access or (self.number, self.counted, self.dtype)
 
 
+@functools.cache
+def _dtype_rules() -> DtypePropagationOpsHandler:
+    return DtypePropagationOpsHandler()  # has no state; takes a millisecond to make
+
+
 class Tracer(DefaultHandler):
     """Ops handler that turns what a loop body calls into kernel ops."""
 
@@ -107,7 +113,7 @@ class Tracer(DefaultHandler):
         self.constant_buffer = constant
         self.origin = origin
         self.ops: list[KernelOp] = []
-        self.dtypes = DtypePropagationOpsHandler()
+        self.dtypes = _dtype_rules()
         self.known: dict[Any, Value] = {}
 
     # ------------------------------------------------------------------------------------ leaves
@@ -126,7 +132,7 @@ class Tracer(DefaultHandler):
 
     def linear(self, index: Expr) -> LinearIndex:
         index = simplified(index, self.space)
-        linear = LinearIndex.of(index, list(self.space))
+        linear = LinearIndex.of(index, tuple(self.space))
         if linear is None:
             raise Unsupported(f"the index {index} is not linear in its loops")
         return linear

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import sympy
 from sympy import Expr, Integer, Symbol
-
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout
@@ -37,7 +36,8 @@ class LinearIndex:
         return hash(self._key())
 
     @staticmethod
-    def of(index: Expr, symbols: Sequence[Symbol]) -> LinearIndex | None:
+    @functools.lru_cache(maxsize=1 << 14)
+    def of(index: Expr, symbols: tuple[Symbol, ...]) -> LinearIndex | None:
         """The index as a linear one, or None if it is not."""
         index = sympy.expand(index)
         strides = {}

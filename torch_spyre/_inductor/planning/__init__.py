@@ -15,6 +15,7 @@ from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
+from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
@@ -32,6 +33,7 @@ PASSES: list[Pass] = [
     choose_layouts,
     realign,
     insert_restickifies,
+    products_first,
     divide_work,
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import sympy
@@ -40,8 +41,8 @@ def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
         if access.buffer.layout is None:
             continue
         coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-        sticks = _divisions(coordinates[-1:])  # what a loop along sticks is divided by anyway
-        for symbol, period in _divisions(coordinates):
+        sticks = _divisions(tuple(coordinates[-1:]))  # what loops along sticks are divided by
+        for symbol, period in _divisions(tuple(coordinates)):
             extent = space.get(symbol, 0)
             fits = 1 < period < extent and extent % period == 0
             if fits and symbol not in whole and not _is_stick(symbol, period, access, sticks):
@@ -58,7 +59,8 @@ def _accesses(node: Iterable[KernelOp]) -> Iterable[Access]:
         yield from (*op.inputs, op.output)
 
 
-def _divisions(coordinates: list[Expr]) -> list[tuple[Expr, int]]:
+@functools.lru_cache(maxsize=1 << 14)
+def _divisions(coordinates: tuple[Expr, ...]) -> list[tuple[Expr, int]]:
     """What floors and Mods divide, and by what; in an order that does not change."""
     found = []
     for atom in sympy.Tuple(*coordinates).atoms(sympy.floor, sympy.Mod):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import sympy
 from sympy import Expr, Symbol
 
@@ -18,8 +20,16 @@ def expressible(access: Access, space: dict[Symbol, int]) -> bool:
     coordinates, separate = device_coordinates(access.buffer.layout, access.index, space)
     elems = access.buffer.format.elems_per_stick()
     *outer, stick = coordinates
-    if not separate or not _is_stick(stick, elems, space):
-        return False
+    return (
+        separate
+        and _is_stick(stick, elems, space)
+        and _counts_whole_sticks(tuple(outer), stick, elems)
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _counts_whole_sticks(outer: tuple[Expr, ...], stick: Expr, elems: int) -> bool:
+    """Whether nothing but the stick's own loop is divided, and by nothing but the stick."""
     whole_sticks = {sympy.floor(symbol / elems) for symbol in stick.free_symbols}
     return sympy.Tuple(*outer).atoms(sympy.floor, sympy.Mod) <= whole_sticks
 

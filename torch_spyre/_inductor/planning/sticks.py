@@ -17,7 +17,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning.accesses import (
     MATMUL,
     STICK_BYTES,
@@ -30,7 +30,7 @@ BEAM_WIDTH = 64
 SPARSE = -1  # instead of a dimension: sticks of one element
 IMPOSSIBLE = 1 << 60  # bytes: only if there is nothing else
 STRIDED = 4  # reading across sticks costs so many times the bytes
-ONE_MORE_OP = 1 << 14  # costs as much as so many bytes
+ONE_MORE_OP = 1 << 20  # a restickify, for which cores mostly wait, costs as much as so many bytes
 
 # The loop an access has its sticks along; None: none; False: no op can touch it so.
 Stick: TypeAlias = "Symbol | bool | None"
@@ -273,7 +273,9 @@ def _matmul_restickifies(op: KernelOp, sticks: list[Stick]) -> int:
 
 
 def _restickify(access: Access, wanted: Stick, space: dict[Symbol, int]) -> int:
-    """A copy: read across sticks, written, and read again."""
+    """A copy: read across sticks, written, and read again. What loops count is made as wanted."""
+    if isinstance(access.buffer.constant, Ramp):
+        return 0
     stick = wanted if wanted in symbols_of(access) else None
     dense = _bytes(access, True, space)
     return ONE_MORE_OP + STRIDED * dense + 2 * _bytes(access, stick, space)
