@@ -132,11 +132,14 @@ def _separate_digits(
 
 
 def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -> list[Expr]:
-    rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
+    whole = rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
     digits = []
-    for stride in strides:
-        digits.append(sympy.floor(rest / stride))
-        rest = sympy.Mod(rest, stride)
+    for position, stride in enumerate(strides):
+        digit = sympy.floor(rest / stride)
+        digits.append(digit)
+        # Not Mod of Mod: sympy makes Mod(2*Mod(i, 6)**2, 3) of Mod(Mod(2*i, 12), 3).
+        nested = any(above % stride for above in strides[:position]) or whole.has(sympy.Mod)
+        rest = rest - stride * digit if nested else sympy.Mod(whole, stride)
     return digits
 
 
