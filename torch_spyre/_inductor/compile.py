@@ -175,7 +175,7 @@ def compile_spyre(
             return op_by_op(gm, reason_of(error))
 
     with (
-        inductor_config.patch(settings | RANDOM),
+        inductor_config.patch(settings),
         with_placements_in_key([placement for _, placement in seen]),
     ):
         options.setdefault("decompositions", decompositions())
