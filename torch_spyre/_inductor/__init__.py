@@ -3,7 +3,14 @@
 Nothing here is imported before something is compiled: ``torch.spyre.Scheduling`` is the door.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 @functools.cache
@@ -27,3 +34,18 @@ def load() -> None:
         device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
     )
     patches.compile_fx()
+    patches.tensor_guards()
+
+
+def compile_graph(
+    model: GraphModule,
+    inputs: list[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """``torch.compile(f, backend="spyre")``: what ``backend="inductor"`` does, by our name."""
+    import torch
+
+    load()
+    return torch._TorchCompileInductorWrapper(mode, options, None)(model, inputs)

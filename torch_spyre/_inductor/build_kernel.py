@@ -20,6 +20,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.granularity import kept_instances
+from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
     Buffer,
     KernelOp,
@@ -48,7 +49,7 @@ class KernelBuilder:
         """Append the ops that compute a buffer. Raises :class:`Unsupported`."""
         data = node.data
         if not isinstance(data, (ir.Pointwise, ir.Reduction)):
-            raise Unsupported(f"{type(data).__name__} has no ops on the card\n{_origin(node)}")
+            raise Unsupported(f"{type(data).__name__} has no ops on the card")
         ranges = [_size(extent) for extent in data.ranges]
         inner = []
         if isinstance(data, ir.Reduction):
@@ -60,7 +61,10 @@ class KernelBuilder:
             if not splits.found_in(data, outer, inside, space):
                 break
         else:
-            raise Unsupported(f"the views of {node.get_name()} cut its loops too often")
+            raise Unsupported(
+                f"the views of {node.get_name()} cut its loops too often",
+                hint="make the view contiguous() before it is used",
+            )
         tracer = self._traced(node, outer, inside, space)
         for op in tracer.ops:
             op.node = self.nodes
@@ -194,9 +198,9 @@ def placement(
 ) -> tuple[SpyreTensorLayout, int]:
     """Layout and storage offset of a buffer of the graph: those of an input that was seen, else
     those of a new tensor. A launch checks both."""
-    seen = getattr(V.graph, "spyre_placements", {}).get(name)
-    if seen is not None:
-        return seen
+    layout = V.graph.get_buffer(name).get_layout()
+    if isinstance(layout, FixedTiledLayout):
+        return layout.device_layout, layout.storage_offset
     return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
 
 

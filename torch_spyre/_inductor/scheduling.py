@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
-from torch_spyre._inductor import config
+from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.build_kernel import (
     KernelBuilder,
     check_template,
@@ -21,10 +22,20 @@ from torch_spyre._inductor.build_kernel import (
     template_text,
 )
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
+LOOK_AHEAD = 64  # nodes that are planned before it is known whether they fit into one kernel
+
+
+@dataclass
+class _Planned:
+    kernel: Kernel
+    nodes: list[SchedulerNode]
+    inside: list[str]  # buffers that only the kernel knows
+    passes: list[Pass]  # what a debug directory shows
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -62,28 +73,48 @@ class SuperDSCScheduling(BaseScheduling):
                 (self._write_template if dynamic else self._write_kernel)(run)
         self.free_buffers_in_scheduler()
 
-    def _write_kernel(
+    def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
+        """Kernels for all nodes, each as long as it can be.
+
+        How long that is turns out by planning. It looks ahead no further than needed, or long
+        graphs would be planned again for each of their kernels.
+        """
+        ahead = LOOK_AHEAD
+        while nodes:
+            planned = self._longest_kernel(nodes[:ahead])
+            count = len(planned.nodes)
+            if count == ahead < len(nodes):
+                ahead *= 2
+                continue
+            self._mark_run(planned.nodes, planned.inside)
+            source = kernel_source(planned.kernel)
+            name = self._define("async_compile.sdsc", source, planned.nodes)
+            debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
+            self._call(name, planned.kernel)
+            nodes = nodes[count:]
+            ahead = count + LOOK_AHEAD // 2  # layers are alike
+
+    def _longest_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
-    ) -> None:
+    ) -> _Planned:
+        """A kernel of as many of the first nodes as can be."""
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         builder = self._built(nodes, inside)
         try:
-            kernel = plan_kernel(builder.ops)
+            with debug.watching_passes() as passes, about_kernel(nodes, builder.buffers):
+                return _Planned(plan_kernel(builder.ops), list(nodes), inside, passes)
         except MustSplit as split:
             if split.writes:
-                self._write_kernel(nodes, {*known_outside, split.buffer})
-            else:
-                self._write_kernel(nodes[: split.node], known_outside)
-                self._write_kernel(nodes[split.node :], known_outside)
-            return
-        self._mark_run(nodes, inside)
-        self._call(self._define("async_compile.sdsc", kernel_source(kernel), nodes), kernel)
+                return self._longest_kernel(nodes, {*known_outside, split.buffer})
+            return self._longest_kernel(nodes[: split.node], known_outside)
 
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
-        text = template_text(self._built(nodes, inside))
+        builder = self._built(nodes, inside)
+        text = template_text(builder)
         if text.source not in V.graph.wrapper_code.src_to_kernel:
-            check_template(text)
+            with about_kernel(nodes, builder.buffers):
+                check_template(text)
         self._mark_run(nodes, inside)
         name = self._define("async_compile.sdsc_template", text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
@@ -93,8 +124,9 @@ class SuperDSCScheduling(BaseScheduling):
         builder = KernelBuilder()
         for node in nodes:
             if not isinstance(node.node, ir.ComputedBuffer):
-                raise Unsupported(f"{node.get_name()} is no loop")
-            builder.add(node.node)
+                raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
+            with about(node.node, builder.buffers):
+                builder.add(node.node)
         for name in inside:
             builder.buffers[name].local = True
         return builder
@@ -140,7 +172,8 @@ class SuperDSCScheduling(BaseScheduling):
     def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
         """Buffers that nobody outside of the nodes reads."""
         own = {node.get_name() for node in nodes}
-        outputs = set(V.graph.get_output_names())
+        # Who reads a buffer after a later write is a user of the write.
+        outputs = {*V.graph.get_output_names(), *V.graph.mutated_buffers}
         names = []
         for node in nodes:
             for buffer in node.get_outputs():

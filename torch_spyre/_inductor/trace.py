@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,10 +10,11 @@ import sympy
 import torch
 from sympy import Expr, Symbol
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
-from torch._inductor.ops_handler import DefaultHandler
+from torch._inductor.ops_handler import OP_NAMES, DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
+from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
 from torch_spyre._inductor.views import LinearIndex
@@ -89,6 +91,11 @@ class Value:
         return self.access or (self.number, self.counted, self.dtype)
 
 
+@functools.cache
+def _dtype_rules() -> DtypePropagationOpsHandler:
+    return DtypePropagationOpsHandler()  # has no state; takes a millisecond to make
+
+
 class Tracer(DefaultHandler):
     """Ops handler that turns what a loop body calls into kernel ops."""
 
@@ -106,7 +113,7 @@ class Tracer(DefaultHandler):
         self.constant_buffer = constant
         self.origin = origin
         self.ops: list[KernelOp] = []
-        self.dtypes = DtypePropagationOpsHandler()
+        self.dtypes = _dtype_rules()
         self.known: dict[Any, Value] = {}
         self.masks = 0  # around what is traced now
 
@@ -116,7 +123,7 @@ class Tracer(DefaultHandler):
         buffer = self.find_buffer(name)
         linear = self.linear(index + buffer.offset)
         if self.masks and not self._stays_inside(buffer, linear):
-            raise Unsupported(f"{index} leads outside of {buffer}, under a mask\n{self.origin}")
+            raise Unsupported(f"{index} leads outside of {buffer}, under a mask")
         return Value(buffer.dtype, Access(buffer, linear))
 
     def _stays_inside(self, buffer: Buffer, linear: LinearIndex) -> bool:
@@ -130,9 +137,9 @@ class Tracer(DefaultHandler):
 
     def linear(self, index: Expr) -> LinearIndex:
         index = simplified(index, self.space)
-        linear = LinearIndex.of(index, list(self.space))
+        linear = LinearIndex.of(index, tuple(self.space))
         if linear is None:
-            raise Unsupported(f"the index {index} is not linear in its loops\n{self.origin}")
+            raise Unsupported(f"the index {index} is not linear in its loops")
         return linear
 
     def constant(self, value: float, dtype: torch.dtype) -> Value:
@@ -151,11 +158,9 @@ class Tracer(DefaultHandler):
             return value
         if value.counted is not None and (dtype != torch.bool and self._holds(dtype, value)):
             return Value(dtype, None, counted=value.counted)
-        opfunc = "identity"
-        if value.dtype in SHORT_FLOATS and dtype == torch.float32:
-            opfunc = "dl16tofp32"
-        elif value.dtype == torch.float32 and dtype in SHORT_FLOATS:
-            opfunc = "fp32todl16"
+        opfunc = DtypeOpTable.get_operator(value.dtype, dtype)
+        if opfunc is None:
+            raise Unsupported(f"the card does not convert {value.dtype} to {dtype}")
         return self.emit(opfunc, [value], dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
@@ -196,7 +201,7 @@ class Tracer(DefaultHandler):
 
     # --------------------------------------------------------------------------------------- ops
 
-    def inline_asm_elementwise(
+    def inline_asm_elementwise(  # type: ignore[override]  # as card_op calls it
         self, *inputs: Value, asm: str, constraints: tuple[float, ...], dtype: torch.dtype
     ) -> Value:
         """An op of the op table by its name; see :func:`card_ops.card_op`."""
@@ -206,7 +211,7 @@ class Tracer(DefaultHandler):
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         values = [a if isinstance(a, Value) else self._literal(a) for a in args]
         if kwargs:
-            raise Unsupported(f"{name} with {', '.join(kwargs)}\n{self.origin}")
+            raise Unsupported(f"{name} with {', '.join(kwargs)}")
         if name == "square":
             return self._default("mul", (values[0], values[0]), {})
         values, counted = self._counted(name, values)
@@ -216,7 +221,7 @@ class Tracer(DefaultHandler):
             name = LOGICAL[name]
         opfunc = OPFUNCS.get(name, name)
         if opfunc not in OPS or OPS[opfunc].kind != "pointwise" or OPS[opfunc].constants:
-            raise Unsupported(f"the card has no op for {name}\n{self.origin}")
+            raise Unsupported(f"the card has no op for {name}")
         dtype = getattr(self.dtypes, name)(*values)
         return self.emit(opfunc, values, dtype)
 
@@ -329,7 +334,7 @@ class Tracer(DefaultHandler):
         """The value, reduced over the symbols that are not in ``outer``."""
         target = Access(buffer, self.linear(index + buffer.offset))
         if kind not in REDUCTIONS:
-            raise Unsupported(f"the card has no reduction {kind}\n{self.origin}")
+            raise Unsupported(f"the card has no reduction {kind}")
         product = self._product(value, outer) if kind == "sum" else None
         if product is not None:
             op = KernelOp("batchmatmul", self.space, product, target)
@@ -352,10 +357,20 @@ class Tracer(DefaultHandler):
         has = [{s for s, t in x.index.strides.items() if t} for x in (a, b)]
         rows, columns = has[0] - has[1], has[1] - has[0]
         contracted = [s for s in inner if s in has[0] and s in has[1]]
-        if len(inner) != 1 or contracted != inner or not rows | columns:
+        every_loop = has[0] | has[1] == set(self.space)
+        if len(inner) != 1 or contracted != inner or not rows | columns or not every_loop:
             return None
         self.ops.pop()
         return [a, b]
+
+
+def card_has(name: str) -> bool:
+    """Whether loops may call an op of Inductor's; what is no op of loops is made of some."""
+    name = name.removeprefix("special_")
+    opfunc = OPFUNCS.get(name, name)
+    if name not in OP_NAMES or name in vars(Tracer) or name == "square":
+        return True
+    return opfunc in OPS and OPS[opfunc].kind == "pointwise"
 
 
 def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:

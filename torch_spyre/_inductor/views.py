@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import sympy
 from sympy import Expr, Integer, Symbol
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout
 
@@ -35,7 +36,8 @@ class LinearIndex:
         return hash(self._key())
 
     @staticmethod
-    def of(index: Expr, symbols: Sequence[Symbol]) -> LinearIndex | None:
+    @functools.lru_cache(maxsize=1 << 14)
+    def of(index: Expr, symbols: tuple[Symbol, ...]) -> LinearIndex | None:
         """The index as a linear one, or None if it is not."""
         index = sympy.expand(index)
         strides = {}
@@ -131,9 +133,44 @@ def _separate_digits(
 
 
 def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -> list[Expr]:
-    rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
+    whole = rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
     digits = []
-    for stride in strides:
-        digits.append(sympy.floor(rest / stride))
-        rest = sympy.Mod(rest, stride)
+    for position, stride in enumerate(strides):
+        digit = sympy.floor(rest / stride)
+        digits.append(digit)
+        # Not Mod of Mod: sympy makes Mod(2*Mod(i, 6)**2, 3) of Mod(Mod(2*i, 12), 3).
+        nested = any(above % stride for above in strides[:position]) or whole.has(sympy.Mod)
+        rest = rest - stride * digit if nested else sympy.Mod(whole, stride)
     return digits
+
+
+def compute_coordinates(
+    size: Sequence[int], stride: Sequence[int], ranges: Mapping[Symbol, int], index: Expr
+) -> list[Expr]:
+    """At which coordinate of a strided tensor an iteration over ``ranges`` touches it."""
+    order = [dim for dim, step in enumerate(stride) if step > 0 and size[dim] > 1]
+    order.sort(key=lambda dim: -stride[dim])
+    steps = [int(stride[dim]) for dim in order]
+    linear = LinearIndex.of(sympy.sympify(index), tuple(ranges))
+    if linear is None:
+        plain = sympy.sympify(index).replace(ModularIndexing, _modulo)
+        loops: tuple[_Term, ...] = (_Term(1, plain.replace(FloorDiv, _floor), 1),)
+        digits = None
+        offset = 0
+    else:
+        offset = linear.offset
+        found = linear.strides.items()
+        loops = tuple(_Term(step, s, int(ranges[s])) for s, step in found if step)
+        digits = _separate_digits(steps, offset, loops)
+    coordinates: list[Expr] = [Integer(0)] * len(size)
+    for dim, digit in zip(order, digits or _general_digits(steps, offset, loops), strict=True):
+        coordinates[dim] = digit
+    return coordinates
+
+
+def _modulo(value: Expr, divisor: Expr, period: Expr) -> Expr:
+    return sympy.Mod(sympy.floor(value / divisor), period)
+
+
+def _floor(numerator: Expr, denominator: Expr) -> Expr:
+    return sympy.floor(numerator / denominator)

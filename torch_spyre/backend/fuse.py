@@ -51,12 +51,24 @@ class Work:
 
     @property
     def runs_best_alone(self) -> bool:
-        """Whether cores share what the card had better unpack once: rows of a matrix product."""
+        """Whether cores share a product, or a factor that the card had better unpack once."""
         op = self.op
         if op.op.kind != "matmul" or any(place.operand == SCRATCHPAD for place in self.places):
             return False
         factor = op.tensors[1]
-        return any(dim.splits > 1 and not factor.has(dim.label) for dim in op.dims)
+        rows = any(dim.splits > 1 and not factor.has(dim.label) for dim in op.dims)
+        return rows or op.splits_k
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it can be part of a chain, by its kind."""
+        return self.op.op.kind in ("pointwise", "reduce")
+
+    def meets(self, other: Work) -> bool:
+        """Whether one writes what the other touches: they have to stay in order."""
+        return any(self.output.overlaps(region) for region in other.regions) or any(
+            other.output.overlaps(region) for region in self.regions
+        )
 
     def as_one_core(self) -> Work | None:
         """The same work as that of a single core, unless cores are needed for it."""
@@ -112,7 +124,7 @@ class Link:
 class Run:
     """Works that one chain can compute. ``add()`` tells whether another one can join."""
 
-    needed: Callable[[Work, int], bool]  # whether a result is read after so many works of the run
+    needed: Callable[[Work, list[Work]], bool]  # whether works besides these read a result
     links: list[Link] = field(default_factory=list)
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of a dimension, by core
 
@@ -121,7 +133,7 @@ class Run:
         return [link.work for link in self.links]
 
     def add(self, work: Work) -> bool:
-        if not _can_be_linked(work.op) or len(self.links) == MAX_OPS:
+        if not work.is_elementwise or not _formats_fit(work.op) or len(self.links) == MAX_OPS:
             return False
         parts = parts_of_cores(work.op)
         if self.links and (
@@ -142,6 +154,8 @@ class Run:
                 work.op.tensors, work.places, work.regions, strict=True
             )
         ]
+        if not output.dims <= frozenset().union(*(memory.dims for memory in inputs)):
+            return False  # spreads a value over more places than it has
         link = Link(work, inputs, output)
         sizes = self.sizes | {names[label]: wide[label] for label in wide}
         links = [*self.links, link]
@@ -210,18 +224,16 @@ class Run:
         for memory in [memory for known in [*self.links, link] for memory in known.loaded]:
             if not memory.same(link.output) and memory.region.overlaps(link.output.region):
                 return True
-        for position, earlier in enumerate(self.links):
-            if earlier.output.same(link.output):
-                continue
-            if earlier.output.region.overlaps(link.output.region):
-                later = len(self.links) - position
-                if self.needed(earlier.work, later):
-                    return True
-        return False
+        return any(
+            earlier.output.region.overlaps(link.output.region)
+            and not earlier.output.same(link.output)
+            and self.needed(earlier.work, [*self.works, link.work])
+            for earlier in self.links
+        )
 
 
-def _can_be_linked(op: DeviceOp) -> bool:
-    if op.op.kind not in ("pointwise", "reduce") or op.exact:
+def _formats_fit(op: DeviceOp) -> bool:
+    if op.exact:
         return False
     if any(tensor.gathered for tensor in op.tensors):
         return False
@@ -341,7 +353,7 @@ class _Writer:
         for position, link in enumerate(links):
             if any(link.output.same(later.output) for later in links[position + 1 :]):
                 continue
-            if self.run.needed(link.work, len(links) - position):
+            if self.run.needed(link.work, self.run.works):
                 tensor = self._tensor(link.output)
                 self.step.stores.append((values[position], tensor))
         return self.step
@@ -418,32 +430,31 @@ class Readers:
         self.locals = locals
         self.position = {id(work.regions): i for i, (work, _) in enumerate(works)}
 
-    def needed(self, work: Work, skipped: int) -> bool:
-        """Whether a result is read by a work behind the next ``skipped - 1`` ones."""
+    def needed(self, work: Work, inside: list[Work]) -> bool:
+        """Whether a result is read by a work that is not among ``inside``."""
         region = work.output
         if not self.locals(region.place.operand):
             return True
+        skipped = {id(other.regions) for other in inside}
         position = self.position[id(work.regions)]
         loop = self.works[position][1]
         if loop is not None:
             return self._read_in_loop(region, position, skipped, loop)
-        for i in range(position + 1, len(self.works)):
-            other = self.works[i][0]
-            if i >= position + skipped and any(
-                region.overlaps(read) for read in other.regions[:-1]
-            ):
+        for other, _ in self.works[position + 1 :]:
+            if id(other.regions) not in skipped and any(map(region.overlaps, other.regions[:-1])):
                 return True
             if _covers(other.output, region):
                 return False
         return False
 
-    def _read_in_loop(self, region: Region, position: int, skipped: int, loop: int) -> bool:
-        """The next iteration reads, too: before the chain, and of what the chain itself has."""
-        own = range(position + 1, position + skipped)
+    def _read_in_loop(self, region: Region, position: int, skipped: set[int], loop: int) -> bool:
+        """The next iteration reads, too: before the result is there again."""
         for i, (other, its_loop) in enumerate(self.works):
-            if i in own or (i < position and its_loop != loop):
+            if i < position and its_loop != loop:
                 continue
-            if any(region.overlaps(read) for read in other.regions[:-1]):
+            if i > position and id(other.regions) in skipped:
+                continue
+            if any(map(region.overlaps, other.regions[:-1])):
                 return True
         return False
 

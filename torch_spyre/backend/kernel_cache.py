@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch_spyre.backend import cache_artifact
 from torch_spyre.backend.bundle import BundleFiles, bundle_files
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.program import VERSION
@@ -43,7 +44,7 @@ class Bundle(Protocol):
 
 _lock = threading.RLock()
 _programs: dict[str, bytes] = {}
-_sources: dict[str, bytes] = {}  # of known texts
+_sources: dict[str, str] = {}  # known texts, and their bundles
 _written = 0
 
 
@@ -66,17 +67,27 @@ def program_from(source: str, make: Callable[[], Bundle]) -> bytes:
     """
     name = _digest([source], b"source")
     with _lock:
-        program = _sources.get(name)
         folder = directory()
-        if program is None and folder:
-            bundle_name = _read(folder, name)
-            program = _known(folder, bundle_name.decode()) if bundle_name else None
-        if program is None:
-            bundle_name_made, program = _compiled(_files(make()))
+        bundle_name = _sources.get(name)
+        if bundle_name is None and folder:
+            bundle_name = (_read(folder, name) or b"").decode()
+        program = _known(folder, bundle_name) if bundle_name else None
+        if bundle_name is None or program is None:
+            bundle_name, program = _compiled(_files(make()))
             if folder:
-                _write(folder, name, bundle_name_made.encode())
-        _sources[name] = program
+                _write(folder, name, bundle_name.encode())
+        _sources[name] = bundle_name
+        if folder:
+            cache_artifact.record(name, bundle_name.encode())
+            cache_artifact.record(bundle_name, program)
         return program
+
+
+def add_entry(name: str, content: bytes) -> None:
+    """An entry that another process made, perhaps on another machine."""
+    folder = directory()
+    if folder and _read(folder, name) != content:
+        _write(folder, name, content)
 
 
 def key(files: BundleFiles) -> str:

@@ -118,9 +118,29 @@ class _Scheduler:
         self.closed = False  # the last group takes no more works
 
     def run(self) -> list[Group]:
-        for node in self.bundle.nodes:
+        for node in self._late(self.bundle.nodes):
             self._add(node, {})
         return self.groups
+
+    def _late(self, nodes: list[Node]) -> list[Node]:
+        """Ops that read other than pointwise ops' results directly before what needs theirs."""
+        made: list[tuple[Node, Work | None]] = []  # last first
+        works = []
+        for node in nodes:
+            tried = self._work(node, {}, {}) if isinstance(node, Execute) else None
+            works.append(tried[0] if tried else None)
+        for i in reversed(range(len(nodes))):
+            work, place = works[i], len(made)
+            if work is not None and work.is_elementwise and not _continues(work, works[:i]):
+                while place > 0:
+                    other = made[place - 1][1]
+                    if other is None or work.meets(other):
+                        break
+                    place -= 1
+                if place == 0:  # nobody needs it: it stays
+                    place = len(made)
+            made.insert(place, (nodes[i], work))
+        return [node for node, _ in reversed(made)]
 
     def _add(self, node: Node, fixed: dict[str, int]) -> None:
         """Append a node; ``fixed`` are variables of loops that had to be written out."""
@@ -183,6 +203,16 @@ class _Scheduler:
         return Work(op, places, regions), touches
 
 
+def _continues(work: Work, before: list[Work | None]) -> bool:
+    """Whether it works on what the last op before that it needs, an elementwise one, has made."""
+    for other in reversed(before):
+        if other is None:
+            return False
+        if work.meets(other):
+            return other.is_elementwise
+    return False
+
+
 class _Emitter:
     """Steps from groups."""
 
@@ -204,15 +234,28 @@ class _Emitter:
         return Cores(count, table, nodes)
 
     def _runs(self, entries: Sequence[Work | WorkLoop]) -> list[Run | Work | WorkLoop]:
-        """The entries, those that a chain can compute together in one."""
+        """The entries, those that a chain can compute together in one.
+
+        A work joins the latest chain that takes it, if it needs nothing that comes after that one.
+        """
         runs: list[Run | Work | WorkLoop] = []
         for entry in entries:
-            if isinstance(entry, WorkLoop):
-                runs.append(entry)
-            elif not (runs and isinstance(runs[-1], Run) and runs[-1].add(entry)):
+            if isinstance(entry, WorkLoop) or not self._joined(entry, runs):
                 run = Run(self.readers.needed)
-                runs.append(run if run.add(entry) else entry)
+                linked = isinstance(entry, Work) and run.add(entry)
+                runs.append(run if linked else entry)
         return runs
+
+    @staticmethod
+    def _joined(work: Work, runs: list[Run | Work | WorkLoop]) -> bool:
+        for run in reversed(runs):
+            if isinstance(run, WorkLoop):
+                return False
+            if isinstance(run, Run) and run.add(work):
+                return True
+            if any(map(work.meets, run.works if isinstance(run, Run) else [run])):
+                return False
+        return False
 
     def _nodes(
         self, entries: Sequence[Work | WorkLoop], operands: dict[Place, int]

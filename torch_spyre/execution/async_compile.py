@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from torch._inductor.async_compile import AsyncCompile
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.cache_key import compiler_digest
+from torch_spyre._inductor.errors import about_bundle
 from torch_spyre.backend import kernel_cache
 from torch_spyre.execution.kernel_runner import (
     Constants,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from torch_spyre._inductor.codegen.bundle import Bundle
     from torch_spyre._inductor.op_spec import KernelEntry
     from torch_spyre.execution.template_runner import SDSCTemplateRunner
+
+log = logging.getLogger("spyre.execution")
 
 
 class SpyreAsyncCompile(AsyncCompile):
@@ -42,11 +46,19 @@ class SpyreAsyncCompile(AsyncCompile):
             missing = _unimplemented(specs)
             if missing is not None:
                 return UnimplementedKernelRunner(name, missing)
-            binary = kernel_cache.compiled_program(_bundle(specs))
+            with about_bundle(name, lambda: specs):
+                binary = kernel_cache.compiled_program(bundle_of(specs))
         else:
+
+            def make() -> Bundle:
+                log.info("%s is not known yet: compiled", name)
+                return bundle_of(kernel_of(specs))
+
             options = sorted(_options().items())
             source = f"{compiler_digest()}\n{options}\n{specs}"
-            binary = kernel_cache.program_from(source, lambda: _bundle(kernel_of(specs)))
+            with about_bundle(name, lambda: kernel_of(specs)):
+                binary = kernel_cache.program_from(source, make)
+        log.info("%s: a program of %d bytes", name, len(binary))
         return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes)
 
     def sdsc_template(self, name: str, text: str, kept: int) -> SDSCTemplateRunner:
@@ -65,7 +77,7 @@ def _options() -> dict[str, bool]:
     }
 
 
-def _bundle(specs: Sequence[KernelEntry]) -> Bundle:
+def bundle_of(specs: Sequence[KernelEntry]) -> Bundle:
     from torch_spyre._inductor.codegen.bundle import make_bundle
 
     return make_bundle(specs, **_options())

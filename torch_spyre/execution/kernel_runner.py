@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Ramp
+
+log = logging.getLogger("spyre.execution")
 
 # Layout, strides and storage offset that a kernel was compiled for.
 Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
@@ -75,6 +78,7 @@ def _launch_on_copies(
         span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
         with torch.spyre.device(tensor.device):  # type: ignore[attr-defined]
             storage = _C.spyre_empty_with_layout([offset + span], [1], tensor.dtype, layout)
+        log.info("%s: argument %d does not lie as expected, and is copied", kernel.name, i)
         view = storage.as_strided(tensor.shape, stride, offset)
         view.copy_(tensor)
         operands[first + i] = view

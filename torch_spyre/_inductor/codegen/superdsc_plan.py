@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import sympy
 from sympy import Expr, Symbol
 
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, about_op
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg, index_tensors, iteration_symbols
 
 MATMUL_OPS = ("batchmatmul", "batchmatmulfp8")
@@ -188,7 +188,8 @@ class OpPlan:
 
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
     """All a SuperDSC says about ``spec``. Extents must be numbers by now."""
-    return _Planner(spec, k_fast_emission).plan()
+    with about_op(spec):
+        return _Planner(spec, k_fast_emission).plan()
 
 
 class _Planner:

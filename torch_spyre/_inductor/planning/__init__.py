@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch_spyre._inductor.kernel_ir import KernelOp
+from torch_spyre._inductor.observe import observed
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.elide_copies import elide_copies
+from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
+from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
@@ -24,11 +28,14 @@ __all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel"]
 Pass = Callable[[list[KernelOp]], list[KernelOp]]
 
 PASSES: list[Pass] = [
-    drop_dead_ops,
+    fold_casts,
     cut_loops,
+    elide_copies,
+    drop_dead_ops,
     choose_layouts,
     realign,
     insert_restickifies,
+    products_first,
     divide_work,
 ]
 
@@ -36,5 +43,5 @@ PASSES: list[Pass] = [
 def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
     for run in PASSES:
-        ops = run(ops)
+        ops = observed(run, ops)
     return kernel_of(ops, *plan_pool(ops))

@@ -7,6 +7,7 @@ import math
 from sympy import Symbol
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer
+from torch_spyre._inductor.op_spec import iteration_symbols
 from torch_spyre._inductor.views import device_coordinates
 from torch_spyre.machine import load as load_machine
 
@@ -19,7 +20,7 @@ def stick_symbol(access: Access, space: dict[Symbol, int]) -> Symbol | None:
     """The loop that moves along the sticks of a buffer; None if none does."""
     assert access.buffer.layout is not None
     coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-    symbols = coordinates[-1].free_symbols
+    symbols = iteration_symbols(coordinates[-1])
     return next(iter(symbols)) if len(symbols) == 1 else None
 
 

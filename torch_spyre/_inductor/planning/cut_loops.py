@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import sympy
@@ -40,13 +41,17 @@ def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
         if access.buffer.layout is None:
             continue
         coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-        elems = access.buffer.format.elems_per_stick()
-        for symbol, period in _divisions(coordinates):
+        sticks = _divisions(tuple(coordinates[-1:]))  # what loops along sticks are divided by
+        for symbol, period in _divisions(tuple(coordinates)):
             extent = space.get(symbol, 0)
             fits = 1 < period < extent and extent % period == 0
-            if period != elems and fits and symbol not in whole:
+            if fits and symbol not in whole and not _is_stick(symbol, period, access, sticks):
                 return symbol, period
     return None
+
+
+def _is_stick(symbol: Expr, period: int, access: Access, sticks: list[tuple[Expr, int]]) -> bool:
+    return period == access.buffer.format.elems_per_stick() and (symbol, period) in sticks
 
 
 def _accesses(node: Iterable[KernelOp]) -> Iterable[Access]:
@@ -54,7 +59,8 @@ def _accesses(node: Iterable[KernelOp]) -> Iterable[Access]:
         yield from (*op.inputs, op.output)
 
 
-def _divisions(coordinates: list[Expr]) -> list[tuple[Expr, int]]:
+@functools.lru_cache(maxsize=1 << 14)
+def _divisions(coordinates: tuple[Expr, ...]) -> list[tuple[Expr, int]]:
     """What floors and Mods divide, and by what; in an order that does not change."""
     found = []
     for atom in sympy.Tuple(*coordinates).atoms(sympy.floor, sympy.Mod):

@@ -33,7 +33,7 @@ from torch_spyre.machine import load as load_machine
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
 BEAM_WIDTH = 16
 PRODUCTS_TRIED = 6  # of the divisions the cost model likes best
-WAIT_US = 5.0  # for all cores to meet
+WAIT_US = 1.0  # for all cores to meet
 ELEMENTS_US = 64 * 1.5e3  # that the vector unit of a core computes: lanes times clock
 
 
@@ -103,10 +103,17 @@ def _advanced(beam: list[_State], shape: OpShape, gone: set[Buffer]) -> list[_St
 def _candidates(shape: OpShape) -> list[Splits]:
     """Ways to split an op that are good for itself, the best first."""
     cores = config.sencores
-    candidates = _in_turns(shape, cores)
+    free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
+    candidates = _in_turns(shape, free, cores)
+    if shape.contracted is not None:
+        # Split along batches alone, cores share nothing, and need not wait for a product.
+        shared = symbols_of(shape.op.inputs[0]) & symbols_of(shape.op.inputs[1])
+        few = max(_cores(splits) for splits in candidates) // 4
+        batches = _in_turns(shape, [s for s in free if s in shared], cores)
+        candidates += [splits for splits in batches if _cores(splits) >= max(2, few)]
     product = _product(shape)
     if product is not None and product.b == 1:
-        used = max(math.prod(splits.values()) for splits in candidates)
+        used = max(_cores(splits) for splits in candidates)
         candidates = _by_cost_model(shape, product, used) + candidates
     candidates = _within_span(shape, candidates)
     times = [_microseconds(shape, splits) for splits in candidates]
@@ -114,9 +121,12 @@ def _candidates(shape: OpShape) -> list[Splits]:
     return [splits for splits, time in zip(candidates, times, strict=True) if time <= limit]
 
 
-def _in_turns(shape: OpShape, cores: int) -> list[Splits]:
+def _cores(splits: Splits) -> int:
+    return math.prod(splits.values())
+
+
+def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
     """The loops take what they can of the cores, in several orders: outer loops first, or large."""
-    free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
     by_size = sorted(free, key=lambda s: -shape.units[s])
     found: dict[tuple[int, ...], Splits] = {}
     for first in ((), *((s,) for s in free), *itertools.permutations(free, 2)):
@@ -176,8 +186,9 @@ def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
     if not fits:
         span = min(_span(shape, splits) for splits in candidates)
         raise Unsupported(
-            f"{shape.op}: a core would span {span} bytes of a tensor, it reaches {SPAN_BYTES}; "
-            f"set CHUNK_LARGE_TENSORS=1, or work on slices\n{shape.op.origin}"
+            f"{shape.op}: a core would span {span} bytes of a tensor, it reaches {SPAN_BYTES}",
+            op=shape.op,
+            hint="set CHUNK_LARGE_TENSORS=1, or work on slices",
         )
     return fits
 

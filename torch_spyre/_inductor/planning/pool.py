@@ -18,6 +18,9 @@ from torch_spyre.machine import load as load_machine
 from torch_spyre.ops.table import OPS
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
+# For so many ops memory is not used again, if there is enough: the back end can then change the
+# order of ops, to bring those together that work on the same.
+REST = 8
 
 
 @dataclass(eq=False)
@@ -44,7 +47,10 @@ def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
     if peak > SEGMENT_BYTES:
         peak = _place(locals_, keep_cores_apart=False)
     if peak > SEGMENT_BYTES:
-        raise Unsupported(f"the intermediates of the kernel need {peak} bytes, more than a segment")
+        raise Unsupported(
+            f"the intermediates of the kernel need {peak} bytes, more than a segment",
+            hint="compile smaller parts of the model, or smaller tensors",
+        )
     return {local.buffer: local.place for local in locals_}, peak
 
 
@@ -86,6 +92,8 @@ def _place(locals_: list[_Local], keep_cores_apart: bool) -> int:
 
 def _in_the_way(old: _Local, new: _Local, keep_cores_apart: bool) -> bool:
     if not config.hbm_planning or old.dies >= new.born:
+        return True
+    if keep_cores_apart and old.dies + REST >= new.born:
         return True
     return keep_cores_apart and old.last_step >= new.step
 

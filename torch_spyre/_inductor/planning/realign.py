@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import sympy
 from sympy import Expr, Symbol
 
@@ -18,8 +20,16 @@ def expressible(access: Access, space: dict[Symbol, int]) -> bool:
     coordinates, separate = device_coordinates(access.buffer.layout, access.index, space)
     elems = access.buffer.format.elems_per_stick()
     *outer, stick = coordinates
-    if not separate or not _is_stick(stick, elems, space):
-        return False
+    return (
+        separate
+        and _is_stick(stick, elems, space)
+        and _counts_whole_sticks(tuple(outer), stick, elems)
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _counts_whole_sticks(outer: tuple[Expr, ...], stick: Expr, elems: int) -> bool:
+    """Whether nothing but the stick's own loop is divided, and by nothing but the stick."""
     whole_sticks = {sympy.floor(symbol / elems) for symbol in stick.free_symbols}
     return sympy.Tuple(*outer).atoms(sympy.floor, sympy.Mod) <= whole_sticks
 
@@ -70,7 +80,7 @@ def _outside_copy(
     symbols = [s for s in op.space if access.index.strides.get(s)]
     strides = [access.index.strides[s] for s in symbols]
     if min(strides, default=0) < 0:
-        raise Unsupported(f"{op}: walks {access.buffer.name} backwards\n{op.origin}")
+        raise Unsupported(f"{op}: walks {access.buffer.name} backwards", op=op)
     # The order of memory: the copy is then as dense as the view can be.
     symbols.sort(key=lambda s: -access.index.strides[s])
     size = [op.space[s] for s in symbols]

@@ -8,7 +8,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, contiguous_strides
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, contiguous_strides
 from torch_spyre._inductor.planning.accesses import (
     MATMUL,
     RESTICKIFY,
@@ -45,7 +45,29 @@ def _with_stick(access: Access, stick: Symbol, op: KernelOp, result: list[Kernel
     """The access itself if its sticks suit the op; else one to a copy."""
     if agrees(stick_symbol(access, op.space), stick, access):
         return access
+    if isinstance(access.buffer.constant, Ramp):
+        return _turned(access, access.buffer.constant, stick, op)
     return _copied(access, stick if stick in symbols_of(access) else None, op, result)
+
+
+def _turned(access: Access, ramp: Ramp, stick: Symbol, op: KernelOp) -> Access:
+    """Numbers that loops count, made with their sticks where they are wanted.
+
+    Without a loop along the stick they get a last dimension of one, which has the sticks.
+    """
+    own = [symbol for symbol in op.space if symbol in symbols_of(access) and symbol != stick]
+    steps = dict(zip(access.buffer.stride, ramp.stride, strict=True))
+    loops = [*own, stick] if stick in symbols_of(access) else own
+    size = [op.space[symbol] for symbol in loops]
+    counted = [steps[access.index.strides[symbol]] for symbol in loops]
+    if stick not in loops:
+        size, counted = [*size, 1], [*counted, 0]
+    turned = Ramp(tuple(size), tuple(counted), ramp.offset)
+    stride = contiguous_strides(size)
+    made = Buffer(f"{access.buffer.name}_{stick}", access.buffer.dtype, size, stride)
+    made.layout = SpyreTensorLayout(size, made.dtype)
+    made.constant = turned
+    return Access(made, LinearIndex(0, dict(zip(loops, stride, strict=False))))
 
 
 def _copied(access: Access, stick: Symbol | None, op: KernelOp, result: list[KernelOp]) -> Access:
@@ -81,13 +103,13 @@ def _matmul_operands(op: KernelOp, result: list[KernelOp]) -> None:
     if n is not None and n not in symbols_of(y):
         x, y = y, x
     if n is None or n not in symbols_of(y) or n in symbols_of(x):
-        raise Unsupported(f"no side of the product has the sticks of the result\n{op.origin}")
+        raise Unsupported("no side of the product has the sticks of the result", op=op)
     rows = [s for s in op.space if s in symbols_of(x) and s not in symbols_of(y)]
     # What only y has besides N is a batch that shares x.
     batches = [s for s in op.space if s in symbols_of(y) and s not in (n, k)]
     others = [s for s in op.space if s not in {*rows, *batches, n, k}]
     if others:
-        raise Unsupported(f"a product with a loop that no factor has\n{op.origin}")
+        raise Unsupported("a product with a loop that no factor has", op=op)
     if stick_symbol(x, op.space) != k or begins_inside(x, op.space):
         x = _copied(x, k, op, result)
     if stick_symbol(y, op.space) not in (n, k) or begins_inside(y, op.space):

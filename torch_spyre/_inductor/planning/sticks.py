@@ -17,7 +17,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning.accesses import (
     MATMUL,
     STICK_BYTES,
@@ -30,6 +30,7 @@ BEAM_WIDTH = 64
 SPARSE = -1  # instead of a dimension: sticks of one element
 IMPOSSIBLE = 1 << 60  # bytes: only if there is nothing else
 STRIDED = 4  # reading across sticks costs so many times the bytes
+ONE_MORE_OP = 1 << 20  # a restickify, for which cores mostly wait, costs as much as so many bytes
 
 # The loop an access has its sticks along; None: none; False: no op can touch it so.
 Stick: TypeAlias = "Symbol | bool | None"
@@ -245,7 +246,7 @@ def _bytes_moved(op: KernelOp, sticks: list[Stick]) -> int:
         wrong = inputs[0] not in op.reduced and inputs[0] != output
         return touched + wrong * STRIDED * _bytes(op.output, output, op.space)
     return touched + sum(
-        restickify_bytes(access, op.space)
+        _restickify(access, output, op.space)
         for access, stick in zip(op.inputs, inputs, strict=True)
         if not agrees(stick, output, access)
     )
@@ -267,13 +268,17 @@ def _matmul_restickifies(op: KernelOp, sticks: list[Stick]) -> int:
         x, y, rows, columns = y, x, columns, rows
     if n not in symbols_of(columns) or n in symbols_of(rows):
         return IMPOSSIBLE
-    total = 0 if x == k else restickify_bytes(rows, op.space)
-    return total + (0 if y in (n, k) else restickify_bytes(columns, op.space))
+    total = 0 if x == k else _restickify(rows, k, op.space)
+    return total + (0 if y in (n, k) else _restickify(columns, n, op.space))
 
 
-def restickify_bytes(access: Access, space: dict[Symbol, int]) -> int:
-    """Of a copy: read across sticks, and written."""
-    return (STRIDED + 1) * _bytes(access, True, space)
+def _restickify(access: Access, wanted: Stick, space: dict[Symbol, int]) -> int:
+    """A copy: read across sticks, written, and read again. What loops count is made as wanted."""
+    if isinstance(access.buffer.constant, Ramp):
+        return 0
+    stick = wanted if wanted in symbols_of(access) else None
+    dense = _bytes(access, True, space)
+    return ONE_MORE_OP + STRIDED * dense + 2 * _bytes(access, stick, space)
 
 
 def _bytes(access: Access, stick: Stick, space: dict[Symbol, int]) -> int:
