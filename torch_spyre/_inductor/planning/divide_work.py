@@ -193,6 +193,14 @@ def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
     return fits
 
 
+def smallest_span(shape: OpShape) -> int:
+    """Of the bytes from the first to the last that a core touches of a tensor, however split."""
+    if all(device_bytes(access.buffer) <= SPAN_BYTES for access in shape.accesses):
+        return 0
+    free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
+    return min(_span(shape, splits) for splits in _in_turns(shape, free, config.sencores))
+
+
 def _span(shape: OpShape, splits: Splits) -> int:
     return STICK_BYTES * max(footprint.span for footprint in shape.footprints(splits))
 
