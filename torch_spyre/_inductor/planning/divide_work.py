@@ -31,7 +31,7 @@ from torch_spyre._inductor.planning.matmul_cost import BYTES, MACS_PER_CORE, Pro
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
-BEAM_WIDTH = 16
+BEAM_WIDTH = 8
 PRODUCTS_TRIED = 6  # of the divisions the cost model likes best
 WAIT_US = 1.0  # for all cores to meet
 ELEMENTS_US = 64 * 1.5e3  # that the vector unit of a core computes: lanes times clock
