@@ -82,6 +82,9 @@ VARIABLES = [
         "BUNDLE_SYMBOLIC_ARGS", "1", "compiler: addresses as arguments of a kernel, not baked"
     ),
     Variable(
+        "CHUNK_LARGE_TENSORS", "0", "compiler: 1 runs ops on tensors beyond a core's reach in parts"
+    ),
+    Variable(
         "GLOBAL_STICK_OPTIMIZER",
         "1",
         "compiler: 0 chooses sticks op by op, not for all of a kernel",

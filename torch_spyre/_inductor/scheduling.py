@@ -27,7 +27,7 @@ from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
-LOOK_AHEAD = 64  # nodes that are planned before it is known whether they fit into one kernel
+LOOK_AHEAD = 32  # nodes beyond a kernel's that are planned to see whether the next can be longer
 
 
 @dataclass
@@ -76,10 +76,10 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
         """Kernels for all nodes, each as long as it can be.
 
-        How long that is turns out by planning. It looks ahead no further than needed, or long
-        graphs would be planned again for each of their kernels.
+        How long that is turns out by planning. Mostly all of them are one; if not, it looks ahead no
+        further than needed, or long graphs would be planned again for each of their kernels.
         """
-        ahead = LOOK_AHEAD
+        ahead = len(nodes)
         while nodes:
             planned = self._longest_kernel(nodes[:ahead])
             count = len(planned.nodes)
@@ -92,7 +92,7 @@ class SuperDSCScheduling(BaseScheduling):
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
             self._call(name, planned.kernel)
             nodes = nodes[count:]
-            ahead = count + LOOK_AHEAD // 2  # layers are alike
+            ahead = count + LOOK_AHEAD  # layers are alike
 
     def _longest_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()

@@ -31,7 +31,7 @@ from torch_spyre._inductor.planning.matmul_cost import BYTES, MACS_PER_CORE, Pro
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
-BEAM_WIDTH = 16
+BEAM_WIDTH = 8
 PRODUCTS_TRIED = 6  # of the divisions the cost model likes best
 WAIT_US = 1.0  # for all cores to meet
 ELEMENTS_US = 64 * 1.5e3  # that the vector unit of a core computes: lanes times clock
@@ -191,6 +191,14 @@ def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
             hint="set CHUNK_LARGE_TENSORS=1, or work on slices",
         )
     return fits
+
+
+def smallest_span(shape: OpShape) -> int:
+    """Of the bytes from the first to the last that a core touches of a tensor, however split."""
+    if all(device_bytes(access.buffer) <= SPAN_BYTES for access in shape.accesses):
+        return 0
+    free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
+    return min(_span(shape, splits) for splits in _in_turns(shape, free, config.sencores))
 
 
 def _span(shape: OpShape, splits: Splits) -> int:

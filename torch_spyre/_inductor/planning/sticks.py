@@ -118,7 +118,7 @@ class _Search:
         """Sticks that some neighbour has or wants; more would only be more to search."""
         for free in self.free.values():
             free.offer(free.default)
-        for order in (self.ops, self.ops[::-1], self.ops):
+        for order in (self.ops, self.ops[::-1]):
             for op in order:
                 self._offer(op)
 

@@ -1,0 +1,51 @@
+"""Ops on tensors beyond what cores reach, in several parts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from sympy import Symbol
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.kernel_ir import Access, KernelOp
+from torch_spyre._inductor.planning.divide_work import SPAN_BYTES, smallest_span
+from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.views import LinearIndex
+
+
+def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops, those that no split over the cores brings within a core's reach in chunks.
+
+    Ops that compute every element by itself can be cut; others are left to be refused. Needs final
+    layouts. Off unless the knob says otherwise: one tensor of that size is mostly a mistake.
+    """
+    if not config.chunk_large_tensors:
+        return ops
+    return [part for op in ops for part in _chunks(op)]
+
+
+def _chunks(op: KernelOp) -> list[KernelOp]:
+    shape = OpShape(op)
+    if op.reduced or smallest_span(shape) <= SPAN_BYTES:
+        return [op]
+    # The loop that leads farthest; sticks stay whole.
+    symbol = max(op.space, key=lambda s: shape.walk(-1).sticks(s, op.space[s] - 1))
+    half = math.ceil(shape.units[symbol] / 2) * shape.unit[symbol]
+    size = op.space[symbol]
+    if half >= size:
+        return [op]
+    parts = [_part(op, symbol, 0, half), _part(op, symbol, half, size - half)]
+    return [smaller for part in parts for smaller in _chunks(part)]
+
+
+def _part(op: KernelOp, symbol: Symbol, start: int, size: int) -> KernelOp:
+    """The op for some iterations of a loop."""
+
+    def moved(access: Access) -> Access:
+        index = access.index
+        offset = index.offset + start * index.strides.get(symbol, 0)
+        return Access(access.buffer, LinearIndex(offset, index.strides))
+
+    space = op.space | {symbol: size}
+    return replace(op, space=space, inputs=[moved(a) for a in op.inputs], output=moved(op.output))
