@@ -5,13 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 from kernels import KERNELS, check_result
 from subprocesses import forked
 
 from torch_spyre.backend import kernel_cache
 from torch_spyre.backend.compiler import compile_files
-from torch_spyre.backend.job_plan import launch_jobplan
+from torch_spyre.execution.kernel_runner import SDSCKernelRunner, launch_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -64,16 +63,6 @@ def test_another_process_finds_the_entry(compilations, folder):
     assert len(compilations) == 1
 
 
-def test_equal_bundles_share_a_plan():
-    first, second = KERNELS["add"](), KERNELS["add"]()
-    plan = kernel_cache.prepared(first.bundle())
-    assert kernel_cache.prepared(second.bundle()) is plan
-    before = torch.spyre.counters(0).programs_loaded
-    for kernel in (first, second):
-        check_result(kernel, lambda tensors: launch_jobplan(plan, tensors))
-    assert torch.spyre.counters(0).programs_loaded == before + 1
-
-
 @pytest.mark.parametrize("name", ["broadcast", "softmax", "loop_baked"])
 def test_a_known_source_needs_no_bundle(name, folder):
     made = []
@@ -82,36 +71,47 @@ def test_a_known_source_needs_no_bundle(name, folder):
         made.append(name)
         return KERNELS[name]().bundle()
 
-    first = kernel_cache.prepared_from(name, make)
-    assert kernel_cache.prepared_from(name, make) is first
+    first = kernel_cache.program_from(name, make)
+    assert kernel_cache.program_from(name, make) is first
     kernel_cache.forget()
-    plan = kernel_cache.prepared_from(name, make)
+    program = kernel_cache.program_from(name, make)
     assert len(made) == 1
-    assert repr(plan) == repr(first)
-    check_result(KERNELS[name](), lambda tensors: launch_jobplan(plan, tensors))
-    kernel_cache.prepared_from(name + "'", make)
+    assert program == first
+    check_result(
+        KERNELS[name](), lambda tensors: launch_kernel(SDSCKernelRunner(name, program), tensors)
+    )
+    kernel_cache.program_from(name + "'", make)
     assert len(made) == 2
 
 
-def test_sources_of_one_bundle_share_its_plan():
-    plans = {
-        id(kernel_cache.prepared_from(source, lambda: KERNELS["add"]().bundle()))
+def test_sources_of_one_bundle_share_its_program(compilations):
+    programs = {
+        id(kernel_cache.program_from(source, lambda: KERNELS["add"]().bundle()))
         for source in ("one", "other")
     }
-    assert len(plans) == 1
+    assert len(programs) == 1
+    assert len(compilations) == 1
+
+
+def test_a_source_whose_bundle_is_gone_is_made_again(compilations, folder):
+    kernel_cache.program_from("add", lambda: KERNELS["add"]().bundle())
+    max(entries(folder), key=lambda path: path.stat().st_size).unlink()
+    kernel_cache.forget()
+    kernel_cache.program_from("add", lambda: KERNELS["add"]().bundle())
+    assert len(compilations) == 2
 
 
 def test_damaged_entries_of_sources_are_written_anew(folder):
     def make():
         return KERNELS["add"]().bundle()
 
-    kernel_cache.prepared_from("add", make)
+    kernel_cache.program_from("add", make)
     good = {path: path.read_bytes() for path in entries(folder)}
     assert len(good) == 2
     for path, data in good.items():
         path.write_bytes(data[:-3])
     kernel_cache.forget()
-    kernel_cache.prepared_from("add", make)
+    kernel_cache.program_from("add", make)
     assert {path: path.read_bytes() for path in entries(folder)} == good
 
 

@@ -23,13 +23,16 @@ def _autoload() -> None:
 
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
-    from torch_spyre import _C, device, patches, shutdown
+    from torch_spyre import _C, device, logging_config, patches, shutdown
+    from torch_spyre.backend import cache_artifact
     from torch_spyre.ops import fallbacks as fallbacks  # tells Python about fallbacks
 
     torch._register_device_module(DEVICE_NAME, device)
     # The class methods must exist before torch.utils generates Tensor.spyre() and friends.
     torch.utils.generate_methods_for_privateuse1_backend(for_module=False)
     patches.apply()
+    cache_artifact.register()
+    logging_config.initialize()
     atexit.register(shutdown.shut_down)
     if os.environ.get("IS_INDUCTOR_SPAWNED_SUBPROCESS", "0") != "0":
         _C._mark_bad_fork()  # a compile worker must not open the parent's card

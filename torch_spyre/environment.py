@@ -71,10 +71,26 @@ VARIABLES = [
         "0",
         "set by Inductor in its compile workers, which may not open the device",
     ),
+    Variable(
+        "TORCH_SPYRE_COMPILE_FALLBACK",
+        "warn",
+        "error: refuse graphs that cannot be compiled, instead of running them op by op",
+    ),
     Variable("SENCORES", "32", "compiler: cores that a kernel may use, 1 to 32"),
     Variable("SPYRE_CORE_ID_K_FAST_EMISSION", "1", "compiler: cores of a K split are neighbours"),
     Variable(
         "BUNDLE_SYMBOLIC_ARGS", "1", "compiler: addresses as arguments of a kernel, not baked"
+    ),
+    Variable(
+        "GLOBAL_STICK_OPTIMIZER",
+        "1",
+        "compiler: 0 chooses sticks op by op, not for all of a kernel",
+    ),
+    Variable(
+        "SPYRE_INDUCTOR_MEMORY_PLAN", "1", "compiler: 0 gives every intermediate its own memory"
+    ),
+    Variable(
+        "SPYRE_INDUCTOR_ENABLE_FUSION", "1", "compiler: 0 makes a kernel of every loop of a graph"
     ),
     Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
 ]

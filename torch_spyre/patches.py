@@ -3,7 +3,9 @@
 Each patch acts on spyre tensors only and hands everything else to the original.
 """
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -217,6 +219,28 @@ def _compile() -> None:
     torch.compile = compile
 
 
+@contextlib.contextmanager
+def before_scheduling(run: Callable[[Any], None]) -> Iterator[None]:
+    """While a spyre graph is compiled: ``run`` sees the graph's loops before the scheduler does.
+
+    Missing upstream: a hook between lowering and the scheduler.
+    """
+    from torch._inductor.graph import GraphLowering
+
+    original = GraphLowering._update_scheduler
+
+    @functools.wraps(original)
+    def _update_scheduler(self: Any) -> None:
+        run(self)
+        original(self)
+
+    GraphLowering._update_scheduler = _update_scheduler  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        GraphLowering._update_scheduler = original  # type: ignore[method-assign]
+
+
 def compile_fx() -> None:
     """Inductor's entry point: graphs with spyre tensors are compiled by ``_inductor/compile.py``.
 
@@ -234,3 +258,39 @@ def compile_fx() -> None:
         return ours(original, model, inputs, **dict(zip(names, args, strict=False)), **kwargs)
 
     inductor.compile_fx = compile_fx  # type: ignore[assignment]
+
+
+def tensor_guards() -> None:
+    """Dynamo's guards of tensors compare device layouts: another layout is another graph.
+
+    Missing upstream: a way for a device to add to ``TENSOR_MATCH``. Called by ``_inductor.load()``.
+    """
+    from torch._dynamo.guards import (
+        GuardBuilder,
+        convert_to_concrete_values,
+        get_verbose_code_parts,
+        match_on_id_for_tensor,
+    )
+
+    original = GuardBuilder.TENSOR_MATCH
+
+    @functools.wraps(original)
+    def TENSOR_MATCH(self: Any, guard: Any, value: Any = None) -> None:
+        original(self, guard, value)
+        graph = self.check_fn_manager.output_graph
+        if graph.export or match_on_id_for_tensor(guard):
+            return
+        layout = self.get(guard).device_tensor_layout()
+        sizes = convert_to_concrete_values(
+            graph.input_source_to_sizes_strides[guard.originating_source]["size"]
+        )
+        if layout is None or None in sizes:  # where sizes vary, layouts do
+            return
+        code = f"{self.arg_ref(guard)}.device_tensor_layout() == {layout!r}"
+        self.get_guard_manager(guard).add_lambda_guard(
+            lambda tensor: tensor.device_tensor_layout() == layout,
+            get_verbose_code_parts(code, guard),
+            guard.user_stack,
+        )
+
+    GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]

@@ -51,6 +51,10 @@ class LineView {
   bool runs_along() const { return runs_along_; }
   /// All elements are of line 0, or the tensor has no element.
   bool one_line() const { return one_line_; }
+  /// Elements that follow each other in memory, of one line or of one position; at least 1.
+  std::int64_t run_length() const {
+    return nests_.empty() || nests_[0].dims.empty() ? 1 : nests_[0].dims[0].size;
+  }
   /// The same elements have the same line and position.
   bool same_places(const LineView& other) const;
 
@@ -105,13 +109,23 @@ class LineView {
   bool complete_ = false, distinct_ = false, runs_along_ = true, one_line_ = true;
 };
 
+/// Whether what two views touch, of tensors that begin there, overlaps.
+inline bool overlap(const std::byte* a_data, const LineView& a, const std::byte* b_data,
+                    const LineView& b) {
+  const auto absolute = [](const std::byte* data, const ByteRange& range) {
+    const auto base = reinterpret_cast<std::uintptr_t>(data);
+    return ByteRange{base + range.begin, base + range.end};
+  };
+  return absolute(a_data, a.range()).meets(absolute(b_data, b.range()));
+}
+
 /// Whether a step that reads `from` and writes `to`, block by block, could read what it has
 /// written. Not if both see the same elements at the same places: a block is read before it is
 /// written.
 inline bool disturbs(const std::byte* from_data, const LineView& from, const std::byte* to_data,
                      const LineView& to) {
-  return from_data == to_data && from.range().meets(to.range()) &&
-         !(from.same_places(to) && to.distinct());
+  return overlap(from_data, from, to_data, to) &&
+         !(from_data == to_data && from.same_places(to) && to.distinct());
 }
 
 /// The arithmetic for this machine, and for a given level: for tests.

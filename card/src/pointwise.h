@@ -28,6 +28,9 @@ struct Constants {
 /// Like ConvertRun of convert.h.
 using PackedRun = void (*)(const void* src, void* dst, size_t n);
 
+/// Changes n values of the compute type.
+using InPlace = void (*)(void* values, size_t n);
+
 /// What one vector width has. Lists end with an entry of null pointers.
 struct PointwiseKernels {
   struct Op {
@@ -44,8 +47,10 @@ struct PointwiseKernels {
   /// Copies fp32 values; every NaN becomes the positive quiet one, whatever made it.
   PackedRun clean_fp32;
   /// In place: 1 for what is not zero, NaN included, else 0.
-  void (*boolean_fp32)(void* values, size_t n);
-  void (*boolean_int64)(void* values, size_t n);
+  InPlace boolean_fp32;
+  InPlace boolean_int64;
+  /// In place: what is left of fp32 values that were stored as DLFloat16, by its special values.
+  InPlace dl16_ieee, dl16_merged;
 };
 
 namespace baseline {
@@ -59,5 +64,10 @@ namespace avx512 {
 extern const PointwiseKernels pointwise_kernels;
 }
 #endif
+
+/// The arithmetic for this machine.
+const PointwiseKernels& pointwise_kernels_here();
+/// Null if the op does not compute in fp32 or, if `integer`, in int64.
+PointwiseRun pointwise_kernel(OpFunc op, bool integer);
 
 }  // namespace spyre::card

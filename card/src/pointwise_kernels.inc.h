@@ -154,6 +154,29 @@ void boolean(void* values, size_t n) {
   for (size_t i = 0; i < n; ++i) value[i] = value[i] != 0 ? Value{1} : Value{0};
 }
 
+/// Rounded to nine bits of fraction, ties away from zero; nothing below 2^-31 (1 + 2^-9) is left,
+/// nor beyond the largest finite value. formats.h has the rules.
+template <bool merged>
+void round_dl16(void* values, size_t n) {
+  typedef uint32_t Bits __attribute__((may_alias));
+  constexpr uint32_t kBias = (127 - 31) << 23, kNan = 0x7FC00000, kInfinity = 0x7F800000;
+  constexpr uint32_t kSmallest = kBias + (1u << 14);
+  constexpr uint32_t kTooLarge = kBias + ((merged ? 0x7FFFu : 0x7FFEu) << 14);
+  Bits* const value = static_cast<Bits*>(values);
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = value[i] & 0x7FFFFFFF, sign = value[i] & 0x80000000;
+    uint32_t rounded = (magnitude + 0x2000) & 0xFFFFC000;
+    if (merged) {
+      rounded = rounded < kSmallest ? 0 : rounded;
+      value[i] = rounded >= kTooLarge ? kNan : rounded | sign;
+    } else {
+      rounded = rounded < kSmallest ? 0 : rounded;
+      rounded = rounded >= kTooLarge ? kInfinity : rounded;
+      value[i] = magnitude > kInfinity ? kNan : rounded | sign;
+    }
+  }
+}
+
 // ------------------------------------------------------------------------------------------ tables
 
 using Op = PointwiseKernels::Op;
@@ -358,7 +381,8 @@ constexpr PointwiseKernels::Conversion kConversions[] = {
 
 }  // namespace
 
-extern const PointwiseKernels pointwise_kernels = {kPointwiseOps, kConversions, clean_fp32,
-                                                   boolean<float>, boolean<int64_t>};
+extern const PointwiseKernels pointwise_kernels = {
+    kPointwiseOps,    kConversions,      clean_fp32,      boolean<float>,
+    boolean<int64_t>, round_dl16<false>, round_dl16<true>};
 
 }  // namespace spyre::card::SPYRE_SIMD_NAMESPACE

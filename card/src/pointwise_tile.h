@@ -22,7 +22,7 @@ struct PointwiseOp {
   PointwiseRun run = nullptr;
   double constants[kMaxConstants] = {};
   Compute compute = Compute::fp32;
-  void (*narrow)(void* values, std::size_t n) = nullptr;  ///< applied to results, if any
+  InPlace narrow = nullptr;  ///< applied to results, if any
   int inputs = 0, tensors = 0;
   int tensor_of[kMaxInputs] = {};  ///< -1: the input is the scalar
   double scalar[kMaxInputs] = {};

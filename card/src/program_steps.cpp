@@ -22,6 +22,7 @@ constexpr Decoder kDecoders[] = {
     {Opcode::index, "index", decode_index},
     {Opcode::sort, "sort", decode_sort},
     {Opcode::cores, "cores", decode_cores},
+    {Opcode::chain, "chain", decode_chain},
 };
 
 }  // namespace

@@ -16,6 +16,8 @@
 namespace spyre::card {
 
 inline constexpr int64_t kFoldPiece = 512;
+/// Room for so many values a line is what a fold across lines works in.
+inline constexpr int64_t kFoldLanes = 64;
 
 /// Element (line, position) of a block lies at line * pitch + position if the block is arranged
 /// *along* its lines, and at position * pitch + line if it is arranged *across* them.
@@ -41,8 +43,8 @@ inline constexpr int kFolds = 10;
 
 template <typename T>
 struct FoldKernels {
-  /// Pieces of the block (length at most kFoldPiece) to one value a line. `work` has room for 64
-  /// values a line, and is only used across.
+  /// Pieces of the block (length at most kFoldPiece) to one value a line. `work` has room for
+  /// kFoldLanes values a line, and is only used across.
   typedef void (*Run)(const T* x, LineBlock block, const T* parameters, T* results, T* work);
   /// partials[piece * pitch + line]: pieces are put together, the result is piece 0.
   typedef void (*Combine)(T* partials, int64_t lines, int64_t pitch, int64_t pieces);

@@ -17,7 +17,7 @@
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
 
-constexpr int kLanes = 64;
+constexpr int kLanes = static_cast<int>(kFoldLanes);
 
 // Integers wrap.
 inline float plus(float a, float b) { return a + b; }

@@ -8,6 +8,8 @@
 namespace spyre::card {
 namespace {
 
+constexpr std::int64_t kChunk = 64;  // elements summed before rounding when chunked
+
 constexpr ReduceRecipe kRecipes[] = {
     {.op = OpFunc::sum, .first = Fold::sum},
     {.op = OpFunc::mean, .first = Fold::sum},
@@ -59,41 +61,76 @@ const ReduceRecipe* find_reduce_recipe(OpFunc op) {
   return recipe == std::end(kRecipes) ? nullptr : &*recipe;
 }
 
+void ReducePieces::cut(std::int64_t line_length) {
+  length = line_length;
+  piece_length = chunked ? kChunk : kFoldPiece;
+  pieces = std::max<std::int64_t>(1, (length + piece_length - 1) / piece_length);
+}
+
 template <typename T>
-void ReducePieces::finish(T* first, T* second, std::int64_t* integers, std::int64_t n) const {
-  if (recipe.first == Fold::nonzeros) return finish_counts(first, integers, n);
-  if (recipe.second == Fold::match) return finish_matches(first, second, integers, n);
+void ReducePieces::fold(const T* x, const LineBlock& piece, T* parameters, T* first, T* second,
+                        T* work) const {
+  const FoldKernels<T>& kernels = fold_kernels<T>();
+  kernels.run[static_cast<int>(recipe.first)](x, piece, nullptr, first, work);
+  if (!recipe.second) return;
+  set_parameters(first, piece, parameters);
+  kernels.run[static_cast<int>(*recipe.second)](
+      x, piece, recipe.parameter == FoldParameter::none ? nullptr : parameters, second, work);
+}
+
+template <typename T>
+void ReducePieces::set_parameters(const T* values, const LineBlock& piece, T* parameters) const {
+  for (std::int64_t i = 0; i < piece.lines; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (recipe.parameter == FoldParameter::mean) {
+        parameters[i] = values[i] / static_cast<float>(piece.length);
+        continue;
+      }
+      if (recipe.parameter == FoldParameter::shift) {
+        parameters[i] = shift_of(values[i]);
+        continue;
+      }
+    }
+    parameters[i] = values[i];
+  }
+}
+
+template <typename T>
+void ReducePieces::finish(T* first, T* second, std::int64_t* integers, std::int64_t n,
+                          std::int64_t pitch) const {
+  if (recipe.first == Fold::nonzeros) return finish_counts(first, integers, n, pitch);
+  if (recipe.second == Fold::match) return finish_matches(first, second, integers, n, pitch);
   const FoldKernels<T>& kernels = fold_kernels<T>();
   switch (recipe.first) {
     case Fold::product:
-      kernels.product(first, n, lines, pieces);
+      kernels.product(first, n, pitch, pieces);
       break;
     case Fold::smallest:
-      kernels.smallest(first, n, lines, pieces);
+      kernels.smallest(first, n, pitch, pieces);
       break;
     case Fold::magnitude:
-      kernels.largest(first, n, lines, pieces);
+      kernels.largest(first, n, pitch, pieces);
       break;
     case Fold::largest:
       if (recipe.op == OpFunc::logsumexp) {
-        if constexpr (std::is_same_v<T, float>) finish_logsumexp(first, second, n);
+        if constexpr (std::is_same_v<T, float>) finish_logsumexp(first, second, n, pitch);
       } else {
-        kernels.largest(first, n, lines, pieces);
+        kernels.largest(first, n, pitch, pieces);
       }
       break;
     default:
       if constexpr (std::is_same_v<T, float>) {
         if (recipe.op == OpFunc::var) {
-          finish_var(first, second, n);
+          finish_var(first, second, n, pitch);
           break;
         }
         if (chunked) {
-          add_chunks(first, n);
+          add_chunks(first, n, pitch);
           break;
         }
       }
-      kernels.sum(first, n, lines, pieces);
-      if (recipe.op == OpFunc::exx2) kernels.sum(second, n, lines, pieces);
+      kernels.sum(first, n, pitch, pieces);
+      if (recipe.op == OpFunc::exx2) kernels.sum(second, n, pitch, pieces);
   }
   if constexpr (std::is_same_v<T, float>) scale(first, second, n);
 }
@@ -116,11 +153,12 @@ void ReducePieces::scale(float* first, float* second, std::int64_t n) const {
 
 /// Pieces have at most kFoldPiece nonzeros, exact in float; lines may have more than float holds.
 template <typename T>
-void ReducePieces::finish_counts(const T* first, std::int64_t* counts, std::int64_t n) const {
+void ReducePieces::finish_counts(const T* first, std::int64_t* counts, std::int64_t n,
+                                 std::int64_t pitch) const {
   for (std::int64_t i = 0; i < n; ++i) {
     std::int64_t found = 0;
     for (std::int64_t piece = 0; piece < pieces; ++piece)
-      found += static_cast<std::int64_t>(first[piece * lines + i]);
+      found += static_cast<std::int64_t>(first[piece * pitch + i]);
     if (recipe.op == OpFunc::any) found = found > 0;
     if (recipe.op == OpFunc::all) found = found == length;
     counts[i] = found;
@@ -129,13 +167,13 @@ void ReducePieces::finish_counts(const T* first, std::int64_t* counts, std::int6
 
 /// The first piece with the line's extreme value says where it is.
 template <typename T>
-void ReducePieces::finish_matches(T* first, const T* second, std::int64_t* indices,
-                                  std::int64_t n) const {
+void ReducePieces::finish_matches(T* first, const T* second, std::int64_t* indices, std::int64_t n,
+                                  std::int64_t pitch) const {
   for (std::int64_t i = 0; i < n; ++i) {
     T best = first[i];
     std::int64_t index = static_cast<std::int64_t>(second[i]);
     for (std::int64_t piece = 1; piece < pieces; ++piece) {
-      const std::int64_t at = piece * lines + i;
+      const std::int64_t at = piece * pitch + i;
       const T value = first[at];
       const bool better = recipe.first == Fold::largest ? value > best : value < best;
       if (best != best || !(better || value != value)) continue;
@@ -148,47 +186,49 @@ void ReducePieces::finish_matches(T* first, const T* second, std::int64_t* indic
   }
 }
 
-void ReducePieces::finish_logsumexp(float* first, float* second, std::int64_t n) const {
+void ReducePieces::finish_logsumexp(float* first, float* second, std::int64_t n,
+                                    std::int64_t pitch) const {
   const Scratch<float> shifts(ScratchSlot::work, 2 * n);
   float* const shift = shifts.data();
   float* const factor = shift + n;
   for (std::int64_t i = 0; i < n; ++i) {
     float largest = first[i];
     for (std::int64_t piece = 1; piece < pieces; ++piece) {
-      const float value = first[piece * lines + i];
+      const float value = first[piece * pitch + i];
       largest = value > largest || value != value ? value : largest;
     }
     shift[i] = shift_of(largest);
   }
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    float* const sums = second + piece * lines;
-    for (std::int64_t i = 0; i < n; ++i) factor[i] = shift_of(first[piece * lines + i]) - shift[i];
+    float* const sums = second + piece * pitch;
+    for (std::int64_t i = 0; i < n; ++i) factor[i] = shift_of(first[piece * pitch + i]) - shift[i];
     line_kernels().exponential(factor, n);
     for (std::int64_t i = 0; i < n; ++i)
       if (sums[i] != 0) sums[i] *= factor[i];  // 0 stays, whatever it would be multiplied by
   }
-  fold_kernels<float>().sum(second, n, lines, pieces);
+  fold_kernels<float>().sum(second, n, pitch, pieces);
   line_kernels().logarithm(second, n);
   for (std::int64_t i = 0; i < n; ++i) first[i] = second[i] + shift[i];
 }
 
 /// Deviations from the means of the pieces to deviations from the mean of the line.
-void ReducePieces::finish_var(float* first, float* second, std::int64_t n) const {
+void ReducePieces::finish_var(float* first, float* second, std::int64_t n,
+                              std::int64_t pitch) const {
   const Scratch<float> totals(ScratchSlot::work, pieces * n);
   float* const mean = totals.data();
   for (std::int64_t piece = 0; piece < pieces; ++piece)
-    std::copy_n(first + piece * lines, n, mean + piece * n);
+    std::copy_n(first + piece * pitch, n, mean + piece * n);
   fold_kernels<float>().sum(mean, n, n, pieces);
   for (std::int64_t i = 0; i < n; ++i) mean[i] /= static_cast<float>(length);
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     const auto elements = static_cast<float>(length_of(piece));
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t at = piece * lines + i;
+      const std::int64_t at = piece * pitch + i;
       const float apart = first[at] / elements - mean[i];
       if (pieces > 1) second[at] += elements * (apart * apart);
     }
   }
-  fold_kernels<float>().sum(second, n, lines, pieces);
+  fold_kernels<float>().sum(second, n, pitch, pieces);
   const double divisor = static_cast<double>(length) - constants[0];
   for (std::int64_t i = 0; i < n; ++i) {
     first[i] = second[i] / static_cast<float>(std::max(0.0, divisor));
@@ -196,17 +236,22 @@ void ReducePieces::finish_var(float* first, float* second, std::int64_t n) const
   }
 }
 
-void ReducePieces::add_chunks(float* first, std::int64_t n) const {
+void ReducePieces::add_chunks(float* first, std::int64_t n, std::int64_t pitch) const {
   const Dl16Specials specials = dl16_specials();
   for (std::int64_t i = 0; i < n; ++i) {
     float sum = rounded_to_dl16(first[i], specials);
     for (std::int64_t piece = 1; piece < pieces; ++piece)
-      sum = rounded_to_dl16(sum + rounded_to_dl16(first[piece * lines + i], specials), specials);
+      sum = rounded_to_dl16(sum + rounded_to_dl16(first[piece * pitch + i], specials), specials);
     first[i] = sum;
   }
 }
 
-template void ReducePieces::finish(float*, float*, std::int64_t*, std::int64_t) const;
-template void ReducePieces::finish(std::int64_t*, std::int64_t*, std::int64_t*, std::int64_t) const;
+template void ReducePieces::fold(const float*, const LineBlock&, float*, float*, float*,
+                                 float*) const;
+template void ReducePieces::fold(const std::int64_t*, const LineBlock&, std::int64_t*,
+                                 std::int64_t*, std::int64_t*, std::int64_t*) const;
+template void ReducePieces::finish(float*, float*, std::int64_t*, std::int64_t, std::int64_t) const;
+template void ReducePieces::finish(std::int64_t*, std::int64_t*, std::int64_t*, std::int64_t,
+                                   std::int64_t) const;
 
 }  // namespace spyre::card

@@ -47,27 +47,45 @@ struct ReducePieces {
   std::vector<double> constants;
   bool chunked;  ///< pieces are rounded to DLFloat16 and added up in it
   bool two_results;
-  std::int64_t lines, length;         ///< of the whole reduction
+  std::int64_t length;                ///< of a line
   std::int64_t piece_length, pieces;  ///< the last piece of a line may be shorter
 
   std::int64_t length_of(std::int64_t piece) const {
     return std::min(piece_length, length - piece * piece_length);
   }
 
-  /// Pieces to results, for `n` lines: first[piece * lines + line], and second where there are two
-  /// folds. Results are where piece 0 was; counts and indices in `integers`. T is float or int64.
+  /// Sets piece_length and pieces for lines of `line_length`.
+  void cut(std::int64_t line_length);
+  /// Results are counts or indices, which are integers whatever the elements are.
+  bool counts_or_indices() const {
+    return recipe.first == Fold::nonzeros || recipe.op == OpFunc::argmax ||
+           recipe.op == OpFunc::argmin;
+  }
+
+  /// One piece of the block's lines to one value a line, or two; `parameters` has room for one a
+  /// line, `work` as the kernels want it. T is float or int64.
   template <typename T>
-  void finish(T* first, T* second, std::int64_t* integers, std::int64_t n) const;
+  void fold(const T* x, const LineBlock& piece, T* parameters, T* first, T* second, T* work) const;
+
+  /// Pieces to results, for `n` lines: first[piece * pitch + line], and second where there are two
+  /// folds. Results are where piece 0 was; counts and indices in `integers`.
+  template <typename T>
+  void finish(T* first, T* second, std::int64_t* integers, std::int64_t n,
+              std::int64_t pitch) const;
 
  private:
+  template <typename T>
+  void set_parameters(const T* values, const LineBlock& piece, T* parameters) const;
   void scale(float* first, float* second, std::int64_t n) const;
   template <typename T>
-  void finish_counts(const T* first, std::int64_t* counts, std::int64_t n) const;
+  void finish_counts(const T* first, std::int64_t* counts, std::int64_t n,
+                     std::int64_t pitch) const;
   template <typename T>
-  void finish_matches(T* first, const T* second, std::int64_t* indices, std::int64_t n) const;
-  void finish_logsumexp(float* first, float* second, std::int64_t n) const;
-  void finish_var(float* first, float* second, std::int64_t n) const;
-  void add_chunks(float* first, std::int64_t n) const;
+  void finish_matches(T* first, const T* second, std::int64_t* indices, std::int64_t n,
+                      std::int64_t pitch) const;
+  void finish_logsumexp(float* first, float* second, std::int64_t n, std::int64_t pitch) const;
+  void finish_var(float* first, float* second, std::int64_t n, std::int64_t pitch) const;
+  void add_chunks(float* first, std::int64_t n, std::int64_t pitch) const;
 };
 
 }  // namespace spyre::card

@@ -21,19 +21,7 @@ namespace {
 
 // ----------------------------------------------------------------------------------------- kernels
 
-const PointwiseKernels& kernels() {
-#if defined(__x86_64__)
-  if (simd() == SimdLevel::avx512) return avx512::pointwise_kernels;
-  if (simd() == SimdLevel::avx2) return avx2::pointwise_kernels;
-#endif
-  return baseline::pointwise_kernels;
-}
-
-PointwiseRun kernel(OpFunc op, Compute compute) {
-  for (const PointwiseKernels::Op* entry = kernels().ops; entry->fp32 || entry->int64; ++entry)
-    if (entry->op == op) return compute == Compute::fp32 ? entry->fp32 : entry->int64;
-  return nullptr;
-}
+const PointwiseKernels& kernels() { return pointwise_kernels_here(); }
 
 DataFormat format_of(Compute compute) {
   return compute == Compute::fp32 ? DataFormat::IEEE_FP32 : DataFormat::IEEE_INT64;
@@ -148,7 +136,7 @@ class PointwiseStep : public Step {
     add_tensor(operand, reader.format("output format"));
     const Narrow narrow = reader.narrow("narrow");
     op_.compute = static_cast<Compute>(reader.within("compute type", 0, 1));
-    op_.run = kernel(info.op, op_.compute);
+    op_.run = pointwise_kernel(info.op, op_.compute == Compute::int64);
     if (!op_.run)
       reader.refuse("compute type", std::string(info.name) + " does not compute in " +
                                         (op_.compute == Compute::fp32 ? "fp32" : "int64"));

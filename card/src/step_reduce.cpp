@@ -20,7 +20,6 @@ namespace spyre::card {
 namespace {
 
 constexpr std::int64_t kBlockBytes = 128 << 10;  // gathered at once: fits a core's own cache
-constexpr std::int64_t kChunk = 64;              // elements summed before rounding when chunked
 constexpr std::int64_t kShortLine = 16;  // lines shorter than that are worked on side by side
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -129,10 +128,8 @@ class ReduceStep : public Step {
       reader.refuse("accumulator", std::to_string(used - 1) + " of the output is not below " +
                                        std::to_string(shape_.lines));
     // Indices and counts are integers whatever the elements are.
-    const bool counts = pieces_.recipe.first == Fold::nonzeros;
-    const bool index = op_->op == OpFunc::argmax || op_->op == OpFunc::argmin;
     outputs_[0].conversion.src =
-        integer_ || counts || index ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
+        integer_ || pieces_.counts_or_indices() ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
     outputs_[1].conversion.src =
         pieces_.recipe.second == Fold::match ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
     for (std::size_t k = 0; k < count; ++k) {
@@ -166,11 +163,8 @@ class ReduceStep : public Step {
   /// The length of pieces decides about rounding and is always the same. Blocks decide about
   /// nothing but speed: as large as a core's cache likes, yet enough of them for all threads.
   void plan_blocks() {
-    pieces_.lines = shape_.lines;
-    pieces_.length = shape_.length;
     pieces_.two_results = outputs_[1].present();
-    pieces_.piece_length = pieces_.chunked ? kChunk : kFoldPiece;
-    pieces_.pieces = std::max<std::int64_t>(1, ceil_div(shape_.length, pieces_.piece_length));
+    pieces_.cut(shape_.length);
     const std::int64_t budget =
         block_elements(shape_.lines * shape_.length, kBlockBytes / (integer_ ? 8 : 4));
     const std::int64_t least = std::clamp<std::int64_t>(shape_.length, 1, kFoldPiece);
@@ -220,7 +214,7 @@ class ReduceStep : public Step {
     pool.parallel_for(ceil_div(shape_.lines, share), [&](std::int64_t task) {
       const std::int64_t line = task * share;
       pieces_.finish(first + line, second + line, results.data() + line,
-                     std::min(share, shape_.lines - line));
+                     std::min(share, shape_.lines - line), shape_.lines);
     });
     write_outputs(operands, first, second, results.data());
   }
@@ -228,10 +222,8 @@ class ReduceStep : public Step {
   template <typename T>
   void write_outputs(std::span<const Extent> operands, const T* first, const T* second,
                      const std::int64_t* integers) const {
-    const bool index_first = op_->op == OpFunc::argmax || op_->op == OpFunc::argmin;
-    const bool counts = pieces_.recipe.first == Fold::nonzeros;
     const void* const sources[] = {
-        index_first || counts ? static_cast<const void*>(integers) : first,
+        pieces_.counts_or_indices() ? static_cast<const void*>(integers) : first,
         pieces_.recipe.second == Fold::match ? static_cast<const void*>(integers) : second};
     for (std::size_t k = 0; k < 2; ++k)
       if (outputs_[k].present())
@@ -252,7 +244,7 @@ class ReduceStep : public Step {
     const std::int64_t pitch = across_ ? lines : length + 16;
     const std::int64_t elements = across_ ? lines * length : lines * pitch;
     const Scratch<T> block(ScratchSlot::block, elements + lines);
-    const Scratch<T> work(ScratchSlot::work, across_ ? kChunk * lines : 0);
+    const Scratch<T> work(ScratchSlot::work, across_ ? kFoldLanes * lines : 0);
     if (!input_->complete()) std::fill_n(block.data(), elements, unvisited<T>());
     input_->gather(input, {line, lines, position, length, across_ ? 1 : pitch, across_ ? pitch : 1},
                    block.data());
@@ -263,30 +255,7 @@ class ReduceStep : public Step {
       const T* const x = block.data() + k * pieces_.piece_length * (across_ ? pitch : 1);
       const LineBlock shape{lines, pieces_.length_of(piece), pitch, across_};
       T* const values = first + piece * shape_.lines + line;
-      fold_kernels<T>().run[static_cast<int>(pieces_.recipe.first)](x, shape, nullptr, values,
-                                                                    work.data());
-      if (!pieces_.recipe.second) continue;
-      set_parameters(values, shape, parameters);
-      fold_kernels<T>().run[static_cast<int>(*pieces_.recipe.second)](
-          x, shape, pieces_.recipe.parameter == FoldParameter::none ? nullptr : parameters,
-          second + piece * shape_.lines + line, work.data());
-    }
-  }
-
-  template <typename T>
-  void set_parameters(const T* values, const LineBlock& shape, T* parameters) const {
-    for (std::int64_t i = 0; i < shape.lines; ++i) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (pieces_.recipe.parameter == FoldParameter::mean) {
-          parameters[i] = values[i] / static_cast<float>(shape.length);
-          continue;
-        }
-        if (pieces_.recipe.parameter == FoldParameter::shift) {
-          parameters[i] = shift_of(values[i]);
-          continue;
-        }
-      }
-      parameters[i] = values[i];
+      pieces_.fold(x, shape, parameters, values, second + piece * shape_.lines + line, work.data());
     }
   }
 

@@ -22,5 +22,6 @@ std::unique_ptr<const Step> decode_pointwise(PayloadReader& reader);
 std::unique_ptr<const Step> decode_matmul(PayloadReader& reader);
 std::unique_ptr<const Step> decode_index(PayloadReader& reader);
 std::unique_ptr<const Step> decode_cores(PayloadReader& reader);
+std::unique_ptr<const Step> decode_chain(PayloadReader& reader);
 
 }  // namespace spyre::card

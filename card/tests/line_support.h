@@ -48,6 +48,10 @@ std::vector<std::byte> program_of(const Description& description) {
     builder.sort(description);
   } else if constexpr (std::is_same_v<Description, Search>) {
     builder.search(description);
+  } else if constexpr (std::is_same_v<Description, Pointwise>) {
+    builder.pointwise(description);
+  } else if constexpr (std::is_same_v<Description, Chain>) {
+    builder.chain(description);
   } else {
     builder.scan(description);
   }

@@ -3,7 +3,14 @@
 Nothing here is imported before something is compiled: ``torch.spyre.Scheduling`` is the door.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
 
 
 @functools.cache
@@ -13,7 +20,7 @@ def load() -> None:
 
     from torch_spyre import patches
     from torch_spyre._inductor import config, device_interface
-    from torch_spyre._inductor.compile import SourcesInKey
+    from torch_spyre._inductor.cache_key import SpyreCacheKey
     from torch_spyre._inductor.scheduling import SuperDSCScheduling
     from torch_spyre._inductor.wrapper import SpyrePythonWrapperCodegen
     from torch_spyre.constants import DEVICE_NAME
@@ -23,7 +30,22 @@ def load() -> None:
         DEVICE_NAME,
         SuperDSCScheduling,
         SpyrePythonWrapperCodegen,
-        device_custom_pass=SourcesInKey(),
+        device_custom_pass=SpyreCacheKey(),
         device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
     )
     patches.compile_fx()
+    patches.tensor_guards()
+
+
+def compile_graph(
+    model: GraphModule,
+    inputs: list[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """``torch.compile(f, backend="spyre")``: what ``backend="inductor"`` does, by our name."""
+    import torch
+
+    load()
+    return torch._TorchCompileInductorWrapper(mode, options, None)(model, inputs)

@@ -15,9 +15,9 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Ramp, contiguous_strides
 from torch_spyre._inductor.trace import Tracer, simplified
-from torch_spyre._inductor.views import device_coordinates
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
 
@@ -36,7 +36,7 @@ class KernelBuilder:
         """Append the ops that compute a buffer. Raises :class:`Unsupported`."""
         data = node.data
         if not isinstance(data, (ir.Pointwise, ir.Reduction)):
-            raise Unsupported(f"{type(data).__name__} has no ops on the card\n{_origin(node)}")
+            raise Unsupported(f"{type(data).__name__} has no ops on the card")
         ranges = [_number(extent) for extent in data.ranges]
         inner = []
         if isinstance(data, ir.Reduction):
@@ -45,13 +45,14 @@ class KernelBuilder:
         for _ in range(MAX_CUTS):
             index, space = self._index(ranges + inner, splits)
             outer, inside = index[: len(ranges)], index[len(ranges) :]
-            if splits.found_in(data, outer, inside, space):
-                continue
-            tracer = self._traced(node, outer, inside, space)
-            if not splits.found_in_layouts(tracer.ops, index, space):
+            if not splits.found_in(data, outer, inside, space):
                 break
         else:
-            raise Unsupported(f"the views of {node.get_name()} cut its loops too often")
+            raise Unsupported(
+                f"the views of {node.get_name()} cut its loops too often",
+                hint="make the view contiguous() before it is used",
+            )
+        tracer = self._traced(node, outer, inside, space)
         for op in tracer.ops:
             op.node = self.nodes
         self.nodes += 1
@@ -134,9 +135,9 @@ def placement(
 ) -> tuple[SpyreTensorLayout, int]:
     """Layout and storage offset of a buffer of the graph: those of an input that was seen, else
     those of a new tensor. A launch checks both."""
-    seen = getattr(V.graph, "spyre_placements", {}).get(name)
-    if seen is not None:
-        return seen
+    layout = V.graph.get_buffer(name).get_layout()
+    if isinstance(layout, FixedTiledLayout):
+        return layout.device_layout, layout.storage_offset
     return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
 
 
@@ -168,32 +169,11 @@ class _Splits:
                 new |= self._cut(division, outer + inner, space)
         return new
 
-    def found_in_layouts(
-        self, ops: list[KernelOp], index: list[Expr], space: dict[Symbol, int]
-    ) -> bool:
-        """Look for device dimensions that share a loop variable; True if there are new cuts."""
-        new = False
-        for op in ops:
-            for access in [*op.inputs, op.output]:
-                if access.buffer.layout is None:
-                    continue
-                coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-                elems = access.buffer.format.elems_per_stick()
-                for atom in sympy.Tuple(*coordinates).atoms(sympy.floor, sympy.Mod):
-                    divided, period = _division(atom)
-                    if period != elems:
-                        new |= self._cut_at(divided, [period], index, space)
-        return new
-
     def _cut(self, division: Expr, index: list[Expr], space: dict[Symbol, int]) -> bool:
+        divided = division.args[0]
         wanted = [int(division.args[1])]
         if isinstance(division, ModularIndexing):
             wanted.append(int(division.args[1] * division.args[2]))
-        return self._cut_at(division.args[0], wanted, index, space)
-
-    def _cut_at(
-        self, divided: Expr, wanted: list[int], index: list[Expr], space: dict[Symbol, int]
-    ) -> bool:
         if not divided.is_Symbol or divided not in space:
             return False
         for position, expression in enumerate(index):
@@ -208,14 +188,6 @@ class _Splits:
                 known |= cuts
                 return True
         return False
-
-
-def _division(atom: Expr) -> tuple[Expr, int]:
-    """What a floor or Mod divides, and by what."""
-    if isinstance(atom, sympy.Mod):
-        return atom.args[0], int(atom.args[1])
-    numerator, denominator = atom.args[0].as_numer_denom()
-    return numerator, int(denominator)
 
 
 def _body(data: Any, outer: list[Expr], inner: list[Expr]) -> Any:
@@ -240,7 +212,10 @@ class _Loads(DefaultHandler):
 def _number(value: Any) -> int:
     value = sympy.sympify(value)
     if not value.is_number:
-        raise Unsupported(f"the size {value} is not known when the kernel is compiled")
+        raise Unsupported(
+            f"the size {value} is not known when the kernel is compiled",
+            hint="torch.compile(..., dynamic=False)",
+        )
     return int(value)
 
 

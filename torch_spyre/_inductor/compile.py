@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import hashlib
+import inspect
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
 import torch
+from torch._dynamo.exc import ShortenTraceback
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor import ir
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 from torch.fx import GraphModule
 
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre import patches
+from torch_spyre._inductor import config
+from torch_spyre._inductor.cache_key import with_placements_in_key
+from torch_spyre._inductor.errors import CompilerFault, InvalidSetting, Unsupported
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
+from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
 from torch_spyre.constants import DEVICE_NAME
+from torch_spyre.machine import load as load_machine
 
-# Random numbers are those of eager: from the card's generator, in the same order.
-RANDOM = {"fallback_random": True}
+log = logging.getLogger("spyre.inductor")
+
+CORES = int(load_machine().value("card.cores"))
+
 SETTINGS = {
     "split_reductions": False,
     "benchmark_harness": False,
@@ -38,34 +45,38 @@ SETTINGS = {
     # Templates and fused products of other devices.
     "max_autotune": False,
     "max_autotune_gemm": False,
-    **RANDOM,
+    # Random numbers are those of eager: from the card's generator, in the same order.
+    "fallback_random": True,
+    # Scheduling puts loops into kernels itself, after Inductor looked for pairs to fuse and for
+    # parts to capture: neither finds anything here, and both take time for every node.
+    "max_fusion_buffer_group_pairwise_attempts": 0,
+    "graph_partition": False,
 }
 
 
-class SourcesInKey(CustomGraphModulePass):
-    """Does nothing to a graph: its uuid brings what decides our code into Inductor's cache keys."""
-
-    def __call__(self, gm: GraphModule) -> None:
-        pass
-
-    def uuid(self) -> str:
-        return _sources()
-
-
-@functools.cache
-def _sources() -> str:
-    """A digest of the compiler and of the tables it reads."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for folder in (package / "_inductor", package / "backend", package / "ops"):
-        for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.toml")]):
-            digest.update(path.read_bytes())
-    digest.update((package / "machine.toml").read_bytes())
-    return digest.hexdigest()
+REPORT = (
+    "please report it, with the directory that TORCH_COMPILE_DEBUG=1 leaves; until then, unless "
+    "TORCH_SPYRE_COMPILE_FALLBACK=error, the graph runs op by op"
+)
 
 
 class CompileFallbackWarning(UserWarning):
     """A graph that could not be compiled runs eagerly."""
+
+
+class NotCompiled(Unsupported, ShortenTraceback):
+    """An :class:`Unsupported` on its way to the user: Dynamo lets it through as it is."""
+
+    def __init__(self, reason: Unsupported, frame: FrameType | None) -> None:
+        super().__init__(
+            reason.what,
+            op=reason.op,
+            tensors=reason.tensors,
+            source=reason.source,
+            hint=reason.hint,
+        )
+        self.reason = reason
+        self.first_useful_frame = frame
 
 
 def touches_spyre(model: GraphModule, inputs: Sequence[Any]) -> bool:
@@ -79,12 +90,25 @@ def touches_spyre(model: GraphModule, inputs: Sequence[Any]) -> bool:
     return False
 
 
+def check_settings() -> None:
+    """Raise :class:`InvalidSetting` for a knob that has a value without a meaning."""
+    if not 1 <= config.sencores <= CORES:
+        what = f"invalid SENCORES value {config.sencores}"
+    elif config.compile_fallback not in ("warn", "error"):
+        what = f"invalid compile_fallback value {config.compile_fallback!r}"
+    else:
+        return
+    hint = f"SENCORES is 1 to {CORES}, compile_fallback warn or error"
+    reason = InvalidSetting(what, hint=hint)
+    raise NotCompiled(reason, inspect.currentframe()) from reason
+
+
 @contextlib.contextmanager
 def spyre_compilation() -> Iterator[None]:
     """Everything that differs while a graph is lowered."""
     with (
-        inductor_config.patch(SETTINGS),
         spyre_lowerings(),
+        patches.before_scheduling(CustomPreSchedulingPasses()),
         # A value that is used twice is computed once.
         mock.patch.object(ir.Loops, "has_large_inner_fn", return_value=True),
     ):
@@ -114,15 +138,27 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def compile_spyre(
-    original: Callable[..., Any], model: GraphModule, inputs: Any, **options: Any
+    original: Callable[..., Any],
+    model: GraphModule,
+    inputs: Any,
+    config_patches: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Any:
     """``compile_fx`` of a graph with spyre tensors."""
+    check_settings()
     inner = options.pop("inner_compile", inductor.compile_fx_inner)
     seen = list(zip(inputs, seen_placements(model), strict=False))
+    # The settings are made again around each lowering: backward graphs are compiled later.
+    with inductor_config.patch(config_patches or {}):
+        settings = {**(config_patches or {}), **SETTINGS, **hooks()}
+        if inductor_config.trace.enabled:  # a graph from a cache would leave nothing to look at
+            settings["fx_graph_cache"] = False
 
     def inner_compile(gm: GraphModule, example_inputs: Any, **kwargs: Any) -> Any:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
         placements = {}
+        # The table itself has no stable text for the key of the cache; its maker is a name.
+        kwargs["get_decomp_fn"] = decompositions
         if not kwargs.get("is_backward"):
             # AOTAutograd keeps the order of inputs. Were it not so, launches would notice.
             for name, example, (fake, placement) in zip(names, example_inputs, seen, strict=False):
@@ -130,24 +166,48 @@ def compile_spyre(
                     placements[name] = placement
         try:
             with (
+                inductor_config.patch(settings),
                 spyre_compilation(),
                 mock.patch.object(GraphLowering, "spyre_placements", placements, create=True),
             ):
                 return inner(copy.deepcopy(gm), example_inputs, **kwargs)
         except InductorError as error:
-            if not isinstance(error.inner_exception, Unsupported):
-                raise
-            warnings.warn(
-                f"a graph of {len(gm.graph.nodes)} nodes runs op by op, not compiled: "
-                f"{error.inner_exception}",
-                CompileFallbackWarning,
-                stacklevel=2,
-            )
-            return make_boxed_func(gm.forward)
+            return op_by_op(gm, reason_of(error))
 
-    with inductor_config.patch(RANDOM):
+    with (
+        inductor_config.patch(settings),
+        with_placements_in_key([placement for _, placement in seen]),
+    ):
         options.setdefault("decompositions", decompositions())
         return original(model, inputs, inner_compile=inner_compile, **options)
+
+
+def reason_of(error: InductorError) -> Unsupported:
+    """What Inductor wrapped, as one of our errors."""
+    cause: BaseException | None = error.inner_exception
+    while cause is not None:
+        if isinstance(cause, Unsupported):
+            return cause
+        cause = cause.__cause__
+    inner = error.inner_exception
+    text = str(inner).strip() or "without a message"
+    fault = CompilerFault(f"the compiler failed: {type(inner).__name__}: {text}", hint=REPORT)
+    fault.__cause__ = inner
+    return fault
+
+
+def op_by_op(gm: GraphModule, reason: Unsupported) -> Callable[..., Any]:
+    """The graph as it is, with a warning; or, by the user's choice, an error."""
+    if config.compile_fallback == "error":
+        raise NotCompiled(reason, inspect.currentframe()) from reason
+    nodes = sum(node.op not in ("placeholder", "output") for node in gm.graph.nodes)
+    log.info("a graph of %d nodes runs op by op: %s", nodes, reason)
+    warnings.warn(
+        f"a graph of {nodes} nodes runs op by op, not compiled: {reason}",
+        CompileFallbackWarning,
+        stacklevel=2,
+    )
+    return make_boxed_func(gm.forward)
 
 
 def compile_fx(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from torch.utils._config_module import install_config_module
 
+from torch_spyre._inductor import errors  # the module: a knob may not be a class
+
 
 def environment_flag(name: str, default: bool) -> bool:
     value = os.environ.get(name)
@@ -16,8 +18,19 @@ def environment_flag(name: str, default: bool) -> bool:
 
 
 def environment_number(name: str, default: int) -> int:
-    value = os.environ.get(name, "")
-    return int(value) if value.lstrip("-").isdigit() else default
+    value = os.environ.get(name, "").strip() or str(default)
+    try:
+        return int(value)
+    except ValueError:
+        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number") from None
+
+
+def environment_choice(name: str, default: str, others: tuple[str, ...]) -> str:
+    value = os.environ.get(name, "").strip().lower() or default
+    if value not in (default, *others):
+        choices = " or ".join((default, *others))
+        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint=choices)
+    return value
 
 
 # Cores that a kernel may use.
@@ -27,6 +40,14 @@ core_id_k_fast_emission: bool = environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION"
 # Addresses as arguments of the kernel: one binary serves tensors anywhere.
 bundle_symbolic_args: bool = environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
 unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
+# Sticks of all intermediates of a kernel are chosen together; else one op after the other.
+global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
+# Memory of intermediates is used again when they are not needed any more.
+hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
+# Consecutive loops become one kernel; else each is one.
+fusion: bool = environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
+# A graph that cannot be compiled: "warn" and run it op by op, or "error".
+compile_fallback: str = environment_choice("TORCH_SPYRE_COMPILE_FALLBACK", "warn", ("error",))
 
 if TYPE_CHECKING:
     from torch.utils._config_typing import *  # noqa: F403

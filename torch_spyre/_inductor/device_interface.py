@@ -68,7 +68,7 @@ class SpyreDeviceOpOverrides(DeviceOpOverrides):
     """Lines of generated wrapper code that are about the device."""
 
     def import_get_raw_stream_as(self, name: str) -> str:
-        return f"from torch_spyre._inductor.runtime import get_raw_stream as {name}"
+        return f"from torch_spyre.execution.kernel_runner import get_raw_stream as {name}"
 
     def set_device(self, device_idx: int) -> str:
         return f"torch.spyre.set_device({device_idx})"

@@ -86,6 +86,7 @@ class KernelOp:
     exact: bool = False  # computed in integers
     origin: str = ""  # the user's source line
     node: int = 0  # which of the kernel's nodes it belongs to
+    splits: dict[Symbol, int] = field(default_factory=dict)  # over how many cores; planned late
 
     @property
     def reduced(self) -> list[Symbol]:

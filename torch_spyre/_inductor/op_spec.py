@@ -8,6 +8,7 @@ the generated wrapper code does exactly that.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -43,14 +44,15 @@ class TensorArg:
     @property
     def component(self) -> str:
         """Which memory it is in: "pool", "lx" or "hbm"."""
-        return next(kind for kind in ("pool", "lx", "hbm") if kind in self.allocation)
+        allocation = self.allocation
+        return "pool" if "pool" in allocation else "lx" if "lx" in allocation else "hbm"
 
     @property
     def address(self) -> int:
         return self.allocation[self.component]
 
     @property
-    def stick_symbols(self) -> set[Symbol]:
+    def stick_symbols(self) -> frozenset[Symbol]:
         return iteration_symbols(self.device_coordinates[-1])
 
 
@@ -90,10 +92,18 @@ class UnimplementedOp:
 KernelEntry: TypeAlias = OpSpec | LoopSpec | UnimplementedOp
 
 
-def iteration_symbols(coordinate: Expr) -> set[Symbol]:
+@functools.lru_cache(maxsize=1 << 14)
+def iteration_symbols(coordinate: Expr) -> frozenset[Symbol]:
     """The symbols a coordinate depends on, index tensors' names left out."""
     names = {access.args[0] for access in sympy.sympify(coordinate).atoms(IndirectAccess)}
-    return sympy.sympify(coordinate).free_symbols - names
+    return frozenset(sympy.sympify(coordinate).free_symbols - names)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def index_tensors(coordinate: Expr) -> tuple[str, ...]:
+    """The names of the index tensors a coordinate is read from."""
+    accesses = sympy.sympify(coordinate).atoms(IndirectAccess)
+    return tuple(sorted(str(access.args[0]) for access in accesses))
 
 
 def walk(entries: list[KernelEntry]) -> Iterator[OpSpec | UnimplementedOp]:

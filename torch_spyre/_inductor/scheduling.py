@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -11,10 +12,22 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
+from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.build_kernel import KernelBuilder
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.plan_kernel import Kernel, MustSplit, plan_kernel
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.observe import Pass
+from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
+
+LOOK_AHEAD = 64  # nodes that are planned before it is known whether they fit into one kernel
+
+
+@dataclass
+class _Planned:
+    kernel: Kernel
+    nodes: list[SchedulerNode]
+    inside: list[str]  # buffers that only the kernel knows
+    passes: list[Pass]  # what a debug directory shows
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -45,34 +58,54 @@ class SuperDSCScheduling(BaseScheduling):
 
     def flush(self) -> None:
         nodes, self.pending = self.pending, []
-        if nodes:
-            self._write_kernel(nodes)
-            self.free_buffers_in_scheduler()
+        if not nodes:
+            return
+        for kernel in [nodes] if config.fusion else [[node] for node in nodes]:
+            self._write_kernel(kernel)
+        self.free_buffers_in_scheduler()
 
-    def _write_kernel(
+    def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
+        """Kernels for all nodes, each as long as it can be.
+
+        How long that is turns out by planning. It looks ahead no further than needed, or long
+        graphs would be planned again for each of their kernels.
+        """
+        ahead = LOOK_AHEAD
+        while nodes:
+            planned = self._longest_kernel(nodes[:ahead])
+            count = len(planned.nodes)
+            if count == ahead < len(nodes):
+                ahead *= 2
+                continue
+            V.graph.removed_buffers.update(planned.inside)
+            for node in planned.nodes:
+                node.mark_run()
+            name = self._define(planned.kernel, planned.nodes)
+            debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
+            self._call(name, planned.kernel)
+            nodes = nodes[count:]
+            ahead = count + LOOK_AHEAD // 2  # layers are alike
+
+    def _longest_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
-    ) -> None:
+    ) -> _Planned:
+        """A kernel of as many of the first nodes as can be."""
         builder = KernelBuilder()
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         for node in nodes:
             if not isinstance(node.node, ir.ComputedBuffer):
-                raise Unsupported(f"{node.get_name()} is no loop")
-            builder.add(node.node)
+                raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
+            with about(node.node, builder.buffers):
+                builder.add(node.node)
         for name in inside:
             builder.buffers[name].local = True
         try:
-            kernel = plan_kernel(builder.ops)
+            with debug.watching_passes() as passes, about_kernel(nodes, builder.buffers):
+                return _Planned(plan_kernel(builder.ops), list(nodes), inside, passes)
         except MustSplit as split:
             if split.writes:
-                self._write_kernel(nodes, {*known_outside, split.buffer})
-            else:
-                self._write_kernel(nodes[: split.node], known_outside)
-                self._write_kernel(nodes[split.node :], known_outside)
-            return
-        V.graph.removed_buffers.update(inside)
-        for node in nodes:
-            node.mark_run()
-        self._call(self._define(kernel, nodes), kernel)
+                return self._longest_kernel(nodes, {*known_outside, split.buffer})
+            return self._longest_kernel(nodes[: split.node], known_outside)
 
     def _define(self, kernel: Kernel, nodes: list[SchedulerNode]) -> str:
         """The name of the kernel in the wrapper; equal kernels have one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch._inductor.ops_handler import OP_NAMES, DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
+from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.views import LinearIndex
@@ -89,6 +91,11 @@ class Value:
         return self.access or (self.number, self.counted, self.dtype)
 
 
+@functools.cache
+def _dtype_rules() -> DtypePropagationOpsHandler:
+    return DtypePropagationOpsHandler()  # has no state; takes a millisecond to make
+
+
 class Tracer(DefaultHandler):
     """Ops handler that turns what a loop body calls into kernel ops."""
 
@@ -106,7 +113,7 @@ class Tracer(DefaultHandler):
         self.constant_buffer = constant
         self.origin = origin
         self.ops: list[KernelOp] = []
-        self.dtypes = DtypePropagationOpsHandler()
+        self.dtypes = _dtype_rules()
         self.known: dict[Any, Value] = {}
 
     # ------------------------------------------------------------------------------------ leaves
@@ -120,14 +127,14 @@ class Tracer(DefaultHandler):
         spans = zip(buffer.size, buffer.stride, strict=True)
         end = buffer.offset + sum((n - 1) * stride for n, stride in spans)
         if first < 0 or last > end:
-            raise Unsupported(f"{index} leads outside of {buffer}, under a mask\n{self.origin}")
+            raise Unsupported(f"{index} leads outside of {buffer}, under a mask")
         return Value(buffer.dtype, Access(buffer, linear))
 
     def linear(self, index: Expr) -> LinearIndex:
         index = simplified(index, self.space)
-        linear = LinearIndex.of(index, list(self.space))
+        linear = LinearIndex.of(index, tuple(self.space))
         if linear is None:
-            raise Unsupported(f"the index {index} is not linear in its loops\n{self.origin}")
+            raise Unsupported(f"the index {index} is not linear in its loops")
         return linear
 
     def constant(self, value: float, dtype: torch.dtype) -> Value:
@@ -146,11 +153,9 @@ class Tracer(DefaultHandler):
             return value
         if value.counted is not None and (dtype != torch.bool and self._holds(dtype, value)):
             return Value(dtype, None, counted=value.counted)
-        opfunc = "identity"
-        if value.dtype in SHORT_FLOATS and dtype == torch.float32:
-            opfunc = "dl16tofp32"
-        elif value.dtype == torch.float32 and dtype in SHORT_FLOATS:
-            opfunc = "fp32todl16"
+        opfunc = DtypeOpTable.get_operator(value.dtype, dtype)
+        if opfunc is None:
+            raise Unsupported(f"the card does not convert {value.dtype} to {dtype}")
         return self.emit(opfunc, [value], dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
@@ -199,7 +204,7 @@ class Tracer(DefaultHandler):
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
         values = [a if isinstance(a, Value) else self._literal(a) for a in args]
         if kwargs:
-            raise Unsupported(f"{name} with {', '.join(kwargs)}\n{self.origin}")
+            raise Unsupported(f"{name} with {', '.join(kwargs)}")
         if name == "square":
             return self._default("mul", (values[0], values[0]), {})
         values, counted = self._counted(name, values)
@@ -209,7 +214,7 @@ class Tracer(DefaultHandler):
             name = LOGICAL[name]
         opfunc = OPFUNCS.get(name, name)
         if opfunc not in OPS or OPS[opfunc].kind != "pointwise" or OPS[opfunc].constants:
-            raise Unsupported(f"the card has no op for {name}\n{self.origin}")
+            raise Unsupported(f"the card has no op for {name}")
         dtype = getattr(self.dtypes, name)(*values)
         return self.emit(opfunc, values, dtype)
 
@@ -319,7 +324,7 @@ class Tracer(DefaultHandler):
         """The value, reduced over the symbols that are not in ``outer``."""
         target = Access(buffer, self.linear(index + buffer.offset))
         if kind not in REDUCTIONS:
-            raise Unsupported(f"the card has no reduction {kind}\n{self.origin}")
+            raise Unsupported(f"the card has no reduction {kind}")
         product = self._product(value, outer) if kind == "sum" else None
         if product is not None:
             op = KernelOp("batchmatmul", self.space, product, target)

@@ -8,11 +8,13 @@ next. Most views are like that; the others get coordinates with all of the index
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
 from sympy import Expr, Integer, Symbol
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout
 
@@ -34,7 +36,8 @@ class LinearIndex:
         return hash(self._key())
 
     @staticmethod
-    def of(index: Expr, symbols: Sequence[Symbol]) -> LinearIndex | None:
+    @functools.lru_cache(maxsize=1 << 14)
+    def of(index: Expr, symbols: tuple[Symbol, ...]) -> LinearIndex | None:
         """The index as a linear one, or None if it is not."""
         index = sympy.expand(index)
         strides = {}
@@ -70,70 +73,100 @@ def device_coordinates(
     layout: SpyreTensorLayout, index: LinearIndex, extents: Mapping[Symbol, int]
 ) -> tuple[list[Expr], bool]:
     """One coordinate a device dimension; and whether each has the variables of its own only."""
-    order = _digit_order(layout)
-    digits = _separate_digits(layout, order, index, extents)
+    loops = tuple(
+        _Term(stride, symbol, extents[symbol])
+        for symbol, stride in index.strides.items()
+        if stride and extents[symbol] > 1
+    )
+    coordinates, separate = _coordinates(layout, index.offset, loops)
+    return list(coordinates), separate
+
+
+# The same layouts are walked in the same way again and again: by the passes over one op, and by the
+# layers of a model.
+@functools.lru_cache(maxsize=1 << 14)
+def _coordinates(
+    layout: SpyreTensorLayout, offset: int, loops: tuple[_Term, ...]
+) -> tuple[list[Expr], bool]:
+    strides, sizes = layout.stride_map, layout.device_size
+    # Device dimensions that count something, by falling host stride.
+    order = [dim for dim, stride in enumerate(strides) if stride > 0 and sizes[dim] > 1]
+    order.sort(key=lambda dim: -strides[dim])
+    digits = _separate_digits([strides[dim] for dim in order], offset, loops)
     separate = digits is not None
     if digits is None:
-        digits = _general_digits(layout, order, index)
-    coordinates: list[Expr] = [Integer(0)] * len(layout.device_size)
+        digits = _general_digits([strides[dim] for dim in order], offset, loops)
+    coordinates: list[Expr] = [Integer(0)] * len(sizes)
     for dim, digit in zip(order, digits, strict=True):
         coordinates[dim] = digit
     return coordinates, separate
 
 
-def _digit_order(layout: SpyreTensorLayout) -> list[int]:
-    """Device dimensions that count something, by falling host stride."""
-    dims = [
-        dim
-        for dim, stride in enumerate(layout.stride_map)
-        if stride > 0 and layout.device_size[dim] > 1
-    ]
-    return sorted(dims, key=lambda dim: -layout.stride_map[dim])
-
-
 def _separate_digits(
-    layout: SpyreTensorLayout,
-    order: list[int],
-    index: LinearIndex,
-    extents: Mapping[Symbol, int],
+    strides: list[int], constant: int, loops: tuple[_Term, ...]
 ) -> list[Expr] | None:
-    if any(stride < 0 for stride in index.strides.values()):
+    if any(term.coefficient < 0 for term in loops):
         return None
-    terms = [
-        _Term(stride, symbol, extents[symbol])
-        for symbol, stride in index.strides.items()
-        if stride and extents[symbol] > 1
-    ]
-    constant = index.offset
+    terms = list(loops)
     digits = []
-    for dim in order:
-        stride = layout.stride_map[dim]
-        digit: Expr = Integer(constant // stride)
+    for stride in strides:
+        digit: list[Expr] = [Integer(constant // stride)]
         constant %= stride
         rest: list[_Term] = []
         for term in terms:
             if term.coefficient % stride == 0:
-                digit += term.coefficient // stride * term.value
+                digit.append(term.coefficient // stride * term.value)
             elif term.largest < stride:
                 rest.append(term)
             elif stride % term.coefficient == 0:
                 period = stride // term.coefficient
-                digit += sympy.floor(term.value / period)
+                digit.append(sympy.floor(term.value / period))
                 rest.append(_Term(term.coefficient, sympy.Mod(term.value, period), period))
             else:
                 return None
         if constant + sum(term.largest for term in rest) >= stride:
             return None  # would carry
         terms = rest
-        digits.append(digit)
+        digits.append(sympy.Add(*digit))
     return digits if not terms and constant == 0 else None
 
 
-def _general_digits(layout: SpyreTensorLayout, order: list[int], index: LinearIndex) -> list[Expr]:
-    rest = index.expression
+def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -> list[Expr]:
+    rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
     digits = []
-    for dim in order:
-        stride = layout.stride_map[dim]
+    for stride in strides:
         digits.append(sympy.floor(rest / stride))
         rest = sympy.Mod(rest, stride)
     return digits
+
+
+def compute_coordinates(
+    size: Sequence[int], stride: Sequence[int], ranges: Mapping[Symbol, int], index: Expr
+) -> list[Expr]:
+    """At which coordinate of a strided tensor an iteration over ``ranges`` touches it."""
+    order = [dim for dim, step in enumerate(stride) if step > 0 and size[dim] > 1]
+    order.sort(key=lambda dim: -stride[dim])
+    steps = [int(stride[dim]) for dim in order]
+    linear = LinearIndex.of(sympy.sympify(index), list(ranges))
+    if linear is None:
+        plain = sympy.sympify(index).replace(ModularIndexing, _modulo)
+        loops: tuple[_Term, ...] = (_Term(1, plain.replace(FloorDiv, _floor), 1),)
+        digits = None
+        offset = 0
+    else:
+        offset = linear.offset
+        found = linear.strides.items()
+        loops = tuple(_Term(step, s, int(ranges[s])) for s, step in found if step)
+        digits = _separate_digits(steps, offset, loops)
+    coordinates: list[Expr] = [Integer(0)] * len(size)
+    for dim, digit in zip(order, digits or _general_digits(steps, offset, loops), strict=True):
+        coordinates[dim] = digit
+    return coordinates
+
+
+def _modulo(value: Expr, divisor: Expr, period: Expr) -> Expr:
+    return sympy.Mod(sympy.floor(value / divisor), period)
+
+
+def _floor(numerator: Expr, denominator: Expr) -> Expr:
+    return sympy.floor(numerator / denominator)

@@ -8,7 +8,7 @@ from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
 
 class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
-    """Inductor's Python wrapper, which also knows OpSpecs."""
+    """Inductor's Python wrapper, which also knows our kernels."""
 
     @staticmethod
     def create(
@@ -27,11 +27,9 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
         super().write_header()
         self.header.splice(
             """
-            from sympy import sympify
             from torch_spyre._C import DataFormats, SpyreTensorLayout
             from torch_spyre._inductor.kernel_ir import Ramp
-            from torch_spyre._inductor.op_spec import IndirectAccess, LoopSpec, OpSpec, TensorArg
-            from torch_spyre._inductor.runtime import SpyreAsyncCompile
+            from torch_spyre.execution.async_compile import SpyreAsyncCompile
             async_compile = SpyreAsyncCompile()
             """,
             strip=True,

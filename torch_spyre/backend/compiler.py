@@ -25,7 +25,7 @@ def compile_files(files: BundleFiles) -> bytes:
     """The program of a bundle. Raises :class:`~torch_spyre.backend.errors.MalformedBundle`."""
     bundle = parse_bundle(files)
     check(bundle)
-    return program(steps_of(groups(bundle)))
+    return program(steps_of(bundle, groups(bundle)))
 
 
 def compile_bundle(directory: Path) -> bytes:
@@ -38,7 +38,7 @@ def compile_to_spyrecode(directory: Path, output: Path) -> Compiled:
     bundle = parse_bundle(bundle_files(directory))
     check(bundle)
     scheduled = groups(bundle)
-    binary = program(steps_of(scheduled))
+    binary = program(steps_of(bundle, scheduled))
     code = write_spyrecode(output, bundle, binary)
     ops = [work.op for group in scheduled for work in works(group.works)]
     cores = max((op.cores for op in ops), default=0)

@@ -19,11 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch_spyre.backend.bundle import BundleFiles, bundle_files, parameters_of
+from torch_spyre.backend import cache_artifact
+from torch_spyre.backend.bundle import BundleFiles, bundle_files
 from torch_spyre.backend.compiler import compile_files
-from torch_spyre.backend.job_plan import JobPlan
 from torch_spyre.backend.program import VERSION
-from torch_spyre.backend.spyrecode import spyrecode
 from torch_spyre.machine import DESCRIPTION
 from torch_spyre.ops.table import TABLE
 
@@ -45,7 +44,7 @@ class Bundle(Protocol):
 
 _lock = threading.RLock()
 _programs: dict[str, bytes] = {}
-_plans: dict[str, JobPlan] = {}
+_sources: dict[str, str] = {}  # known texts, and their bundles
 _written = 0
 
 
@@ -59,40 +58,36 @@ def compiled_directory(directory: Path) -> bytes:
     return _compiled(bundle_files(directory))[1]
 
 
-def prepared(bundle: Bundle) -> JobPlan:
-    """The plan of a bundle in memory: equal bundles share one, and so what is on the cards."""
-    with _lock:
-        name, program = _compiled(_files(bundle))
-        return _plan(name, parameters_of(bundle.mlir), program)
-
-
-def prepared_from(source: str, make: Callable[[], Bundle]) -> JobPlan:
-    """The plan of the bundle that ``make`` would return, without calling it if it is known.
+def program_from(source: str, make: Callable[[], Bundle]) -> bytes:
+    """The program of the bundle that ``make`` would return, without calling it if it is known.
 
     ``source`` is everything that decides what the bundle is: of the kernel, the options, and the
-    code that makes bundles. To find an entry costs no more than to hash this text.
+    code that makes bundles. To find an entry costs no more than to hash this text. The entry of a
+    source is the name of its bundle's.
     """
     name = _digest([source], b"source")
     with _lock:
-        if name in _plans:
-            return _plans[name]
         folder = directory()
-        known = _read(folder, name) if folder else None
-        if known is not None:
-            head, _, program = known.partition(b"\n")
-            return _plan(name, head.decode().split(), program)
-        bundle = make()
-        plan = _plans[name] = prepared(bundle)
+        bundle_name = _sources.get(name)
+        if bundle_name is None and folder:
+            bundle_name = (_read(folder, name) or b"").decode()
+        program = _known(folder, bundle_name) if bundle_name else None
+        if bundle_name is None or program is None:
+            bundle_name, program = _compiled(_files(make()))
+            if folder:
+                _write(folder, name, bundle_name.encode())
+        _sources[name] = bundle_name
         if folder:
-            head = " ".join(parameters_of(bundle.mlir)).encode()
-            _write(folder, name, head + b"\n" + compiled_program(bundle))
-        return plan
+            cache_artifact.record(name, bundle_name.encode())
+            cache_artifact.record(bundle_name, program)
+        return program
 
 
-def _plan(name: str, parameters: Sequence[str], program: bytes) -> JobPlan:
-    if name not in _plans:
-        _plans[name] = JobPlan(spyrecode(parameters, program), [program])
-    return _plans[name]
+def add_entry(name: str, content: bytes) -> None:
+    """An entry that another process made, perhaps on another machine."""
+    folder = directory()
+    if folder and _read(folder, name) != content:
+        _write(folder, name, content)
 
 
 def key(files: BundleFiles) -> str:
@@ -116,7 +111,7 @@ def forget() -> None:
     """Empty what this process remembers; the directory stays."""
     with _lock:
         _programs.clear()
-        _plans.clear()
+        _sources.clear()
 
 
 def directory() -> Path | None:
@@ -151,16 +146,23 @@ def _files(bundle: Bundle) -> BundleFiles:
 def _compiled(files: BundleFiles) -> tuple[str, bytes]:
     name = key(files)
     with _lock:  # compiling is Python: two threads would only get into each other's way
-        program = _programs.get(name)
+        folder = directory()
+        program = _known(folder, name)
         if program is None:
-            folder = directory()
-            program = _read(folder, name) if folder else None
-            if program is None:
-                program = compile_files(files)
-                if folder:
-                    _write(folder, name, program)
-            _programs[name] = program
+            program = _programs[name] = compile_files(files)
+            if folder:
+                _write(folder, name, program)
         return name, program
+
+
+def _known(folder: Path | None, name: str) -> bytes | None:
+    """The program of a bundle that was compiled before."""
+    if name not in _programs:
+        program = _read(folder, name) if folder else None
+        if program is None:
+            return None
+        _programs[name] = program
+    return _programs[name]
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch_spyre._C import DataFormats
 from torch_spyre.backend.errors import MalformedBundle
+from torch_spyre.backend.nests import counter, nests
 from torch_spyre.backend.program import (
     FP32,
     INT64,
@@ -21,16 +21,14 @@ from torch_spyre.backend.program import (
     NARROW_NONE,
     CoreStep,
     Gather,
-    Loop,
     Matmul,
     Move,
-    Nest,
     Operand,
     Pointwise,
     Reduce,
     Step,
 )
-from torch_spyre.backend.sdsc import PRESENT, DeviceOp, Dim, Tensor
+from torch_spyre.backend.sdsc import DeviceOp, Tensor
 
 
 def lower(op: DeviceOp, operands: Sequence[int]) -> list[CoreStep]:
@@ -40,7 +38,7 @@ def lower(op: DeviceOp, operands: Sequence[int]) -> list[CoreStep]:
     )
     steps: list[CoreStep] = []
     made: dict[tuple[int, ...], Step] = {}
-    for parts, group in itertools.groupby(range(op.cores), key=_parts(op).__getitem__):
+    for parts, group in itertools.groupby(range(op.cores), key=parts_of_cores(op).__getitem__):
         cores = list(group)
         if 0 in parts:
             continue
@@ -51,7 +49,11 @@ def lower(op: DeviceOp, operands: Sequence[int]) -> list[CoreStep]:
     return steps
 
 
-def _parts(op: DeviceOp) -> list[tuple[int, ...]]:
+# One a core: how much of every dimension it has.
+PartsOfCores = list[tuple[int, ...]]
+
+
+def parts_of_cores(op: DeviceOp) -> PartsOfCores:
     """How much of every dimension each core has, padding left out.
 
     Cores that share a tile of a matrix product, each with its part of K, leave all of K to the
@@ -96,77 +98,15 @@ def _compute_type(op: DeviceOp) -> int:
     return INT64 if op.exact else FP32
 
 
-def _narrow(op: DeviceOp) -> int:
+def narrowed(op: DeviceOp) -> int:
     return NARROW_BOOL if op.boolean else NARROW_NONE
 
 
-def _constants(op: DeviceOp) -> list[float]:
+def lowered_constants(op: DeviceOp) -> list[float]:
     missing = [name for name in op.op.constants if name not in op.constants]
     if missing:
         raise MalformedBundle(op.file, "constantInfo_", f"{op.op.name} needs {missing[0]!r}")
     return [op.constants[name] for name in op.op.constants]
-
-
-def _loops(dim: Dim, size: int, tensors: list[Tensor]) -> list[Loop]:
-    """Loops over ``size`` indices of a dimension: whole sticks of every tensor, or part of one."""
-    sticks = sorted({t.elems_per_stick for t in tensors if t.along_stick(dim.label)})
-    loops = []
-    inner = 1
-    for eps in [*sticks, None]:
-        outer = size if eps is None else min(size, eps)
-        if outer > inner:
-            loops.append(Loop(outer // inner, [_stride(t, dim, inner) for t in tensors]))
-            inner = outer
-    return loops
-
-
-def _stride(tensor: Tensor, dim: Dim, step: int) -> int:
-    """How far ``step`` indices of a dimension are apart; a multiple or a divisor of a stick."""
-    if not tensor.has(dim.label):
-        return 0
-    if tensor.stick != dim.label:
-        return step * tensor.stride[dim.label]
-    eps = tensor.elems_per_stick
-    return step if step < eps else step // eps * tensor.stride[dim.label]
-
-
-def _offset(tensor: Tensor, dim: Dim, index: int) -> int:
-    """Where an index of a dimension is, from index 0."""
-    if not tensor.has(dim.label):
-        return 0
-    whole, lane = divmod(index, tensor.unit(dim.label))
-    return whole * tensor.stride[dim.label] + lane
-
-
-def _pieces(dim: Dim, size: int, tensors: list[Tensor]) -> list[tuple[int, int]]:
-    """(start, length) of parts of a dimension that loops can walk.
-
-    Whole sticks of the tensor with the longest ones, then of the next, then the rest.
-    """
-    parts, start = [], 0
-    for eps in sorted({t.elems_per_stick for t in tensors if t.along_stick(dim.label)})[::-1]:
-        whole = (size - start) // eps * eps
-        if whole:
-            parts.append((start, whole))
-            start += whole
-    return parts + ([(start, size - start)] if size > start else [])
-
-
-def nests(size: dict[str, int], tensors: list[Tensor], dims: list[Dim]) -> list[Nest]:
-    """Loops over ``dims`` that walk all the tensors at once, each from its start on this core."""
-    result = []
-    for pieces in itertools.product(*(_pieces(dim, size[dim.label], tensors) for dim in dims)):
-        loops: list[Loop] = []
-        offset = [tensor.lane for tensor in tensors]
-        for dim, (start, length) in zip(dims, pieces, strict=True):
-            if start:
-                for i, tensor in enumerate(tensors):
-                    offset[i] += _offset(tensor, dim, start)
-            loops += _loops(dim, length, tensors)
-        # The stick's lanes innermost, then whatever is nearest in the last tensor.
-        loops.sort(key=lambda loop: abs(loop.stride[-1]) or math.inf)
-        result.append(Nest(loops, offset))
-    return result
 
 
 def _pointwise(op: DeviceOp, size: dict[str, int]) -> Pointwise:
@@ -175,9 +115,9 @@ def _pointwise(op: DeviceOp, size: dict[str, int]) -> Pointwise:
         [_operand(tensor) for tensor in op.tensors[:-1]],
         _operand(op.output),
         nests(size, op.tensors, op.dims),
-        _constants(op),
+        lowered_constants(op),
         _compute_type(op),
-        _narrow(op),
+        narrowed(op),
     )
 
 
@@ -199,21 +139,11 @@ def _gather(op: DeviceOp, size: dict[str, int]) -> Gather:
     return Gather(_operand(out), _operand(values), index.index, *values.gathered, loops)
 
 
-def _counter(dims: list[Dim], size: dict[str, int]) -> Tensor:
-    """Not memory but a number: of the line, or of the position in it, that an iteration has."""
-    stride, count = {}, 1
-    for dim in reversed(dims):
-        stride[dim.label] = count
-        count *= size[dim.label]
-    scale = dict.fromkeys(stride, PRESENT)
-    return Tensor(-1, DataFormats.IEEE_INT32, 1, "", list(stride), "", scale, stride, [], False)
-
-
 def _reduce(op: DeviceOp, size: dict[str, int]) -> Reduce:
     source, target = op.tensors
     kept = [dim for dim in op.dims if target.has(dim.label)]
     reduced = [dim for dim in op.dims if dim not in kept]
-    lines, positions = _counter(kept, size), _counter(reduced, size)
+    lines, positions = counter(kept, size), counter(reduced, size)
     return Reduce(
         op.op.name,
         _operand(source),
@@ -222,9 +152,9 @@ def _reduce(op: DeviceOp, size: dict[str, int]) -> Reduce:
         math.prod(size[dim.label] for dim in reduced),
         nests(size, [source, lines, positions], op.dims),
         nests(size, [lines, target], kept),
-        constants=_constants(op),
+        constants=lowered_constants(op),
         compute=_compute_type(op),
-        narrow=_narrow(op),
+        narrow=narrowed(op),
     )
 
 

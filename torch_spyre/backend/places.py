@@ -157,7 +157,7 @@ class Region:
         op, tensor, place = self.op, self.tensor, self.place
         if place.operand == SCRATCHPAD:
             steps = [(axis.stride, max(axis.parts)) for axis in self.axes]
-        elif _slices_in_place(op, tensor, place):
+        elif first_slice(op, tensor, place) is not None:
             steps = [(axis.stride, axis.count) for axis in self.axes]
         else:
             return None
@@ -234,21 +234,20 @@ def _pattern(axes: Sequence[Axis]) -> Pattern:
     return tuple(merged)
 
 
-def _slices_in_place(op: DeviceOp, tensor: Tensor, place: Place) -> bool:
-    """Whether every core starts where its slices lie in the tensor of the first core."""
+def first_slice(op: DeviceOp, tensor: Tensor, place: Place) -> int | None:
+    """Where the tensor begins, if every core starts where its slices lie in it."""
     moves = [
         (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
         for dim in op.dims
         if dim.splits > 1 and tensor.has(dim.label)
     ]
+    bytes_ = tensor.element_bytes
     first = op.slices[0]
-    zero = (
-        place.offsets[0] - sum(first[label] * move for label, move in moves) * tensor.element_bytes
-    )
-    return all(
-        offset - zero == sum(slices[label] * move for label, move in moves) * tensor.element_bytes
-        for offset, slices in zip(place.offsets, op.slices, strict=True)
-    )
+    zero = place.offsets[0] - sum(first[label] * move for label, move in moves) * bytes_
+    for offset, slices in zip(place.offsets, op.slices, strict=True):
+        if offset - zero != sum(slices[label] * move for label, move in moves) * bytes_:
+            return None
+    return zero
 
 
 def _interleaved(one: Region, other: Region) -> bool:

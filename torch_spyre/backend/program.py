@@ -25,6 +25,7 @@ OPCODES = {
     "matmul": 7,
     "index": 8,
     "cores": 10,
+    "chain": 11,
 }
 NARROW_NONE, NARROW_BOOL, NARROW_UINT8 = 0, 1, 2
 FP32, INT64 = 0, 1  # compute types
@@ -194,7 +195,90 @@ class Gather:
         return words + _nests(self.nests)
 
 
-Step = Pointwise | Reduce | Move | Matmul | Gather
+@dataclass
+class ChainTensor:
+    """A tensor of a chain; without lines or positions its nests stay at number 0 of them."""
+
+    operand: Operand
+    lines: list[Nest]  # of (tensor, line, position)
+    has_lines: bool = True
+    has_positions: bool = True
+    narrow: int = NARROW_NONE  # of stores
+
+    def words(self) -> Words:
+        words = [*self.operand.words(), self.narrow, int(self.has_lines), int(self.has_positions)]
+        return words + _nests(self.lines)
+
+
+@dataclass
+class ChainLoad:
+    """The value that is a tensor, by its number in the chain."""
+
+    tensor: int
+
+    def words(self) -> Words:
+        return [0, self.tensor]
+
+
+@dataclass
+class ChainOp:
+    """A pointwise op of values, by their numbers in the chain, and scalars.
+
+    ``format`` and ``narrow`` are those that the value would have in memory.
+    """
+
+    op: str
+    inputs: Sequence[int | Scalar]
+    format: DataFormats = FP16
+    constants: Sequence[float] = ()
+    narrow: int = NARROW_NONE
+
+    def words(self) -> Words:
+        words = [1, OPS[self.op].id, len(self.inputs)]
+        for input in self.inputs:
+            words += input.words() if isinstance(input, Scalar) else [input, 0]
+        words += [len(self.constants), *map(_real, self.constants)]
+        return [*words, self.format.value, self.narrow]
+
+
+@dataclass
+class ChainReduce:
+    """A reduction of the positions of a value."""
+
+    op: str
+    input: int
+    format: DataFormats = FP16
+    constants: Sequence[float] = ()
+    narrow: int = NARROW_NONE
+
+    def words(self) -> Words:
+        words = [2, OPS[self.op].id, self.input]
+        words += [len(self.constants), *map(_real, self.constants)]
+        return [*words, self.format.value, self.narrow]
+
+
+@dataclass
+class Chain:
+    """Ops over one set of lines whose values go to memory only where they are stored."""
+
+    lines: int
+    length: int
+    tensors: list[ChainTensor]
+    values: list[ChainLoad | ChainOp | ChainReduce]  # each of values before it
+    stores: list[tuple[int, int]]  # value, tensor
+    opcode = OPCODES["chain"]
+
+    def words(self) -> Words:
+        words = [self.lines, self.length, len(self.tensors)]
+        for tensor in self.tensors:
+            words += tensor.words()
+        words += [len(self.values)]
+        for value in self.values:
+            words += value.words()
+        return [*words, len(self.stores), *(word for store in self.stores for word in store)]
+
+
+Step = Pointwise | Reduce | Move | Matmul | Gather | Chain
 
 
 @dataclass

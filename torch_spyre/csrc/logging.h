@@ -1,4 +1,4 @@
-// Debug log of the runtime, switched on by TORCH_SPYRE_DEBUG=1.
+// Debug log of the runtime, switched on by TORCH_SPYRE_DEBUG=1 or logging_config.py.
 #pragma once
 
 #include <sstream>
@@ -7,6 +7,7 @@
 namespace spyre {
 
 bool debug_enabled();
+void set_debug_enabled(bool enabled);  // besides what the environment says
 void write_debug_line(const std::string& line);
 
 /// Arguments are formatted only when the log is on. Pass no device addresses: users read this.

@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "fallback.h"
+#include "logging.h"
 #include "program_launch.h"
 #include "spyre_allocator.h"
 #include "spyre_copy.h"
@@ -290,6 +291,7 @@ void bind_fallbacks(py::module& module) {
   module.def("_set_fallback_hook", &fallback::set_hook);
   module.def("_fallback_counts", &fallback::counts);
   module.def("_reset_fallback_counts", &fallback::reset_counts);
+  module.def("_set_debug_log", set_debug_enabled);
   module.def("_set_fallback_error", [](bool error) {
     fallback::set_mode(error ? fallback::Mode::error : fallback::Mode::warn);
   });

@@ -4,6 +4,7 @@ Nothing here starts the runtime except what needs a card: allocating, copying, u
 asking a card for its properties.
 """
 
+import logging
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,9 @@ __all__ = [
 ]
 
 
+log = logging.getLogger("spyre.device")
+
+
 @dataclass(frozen=True)
 class SpyreDeviceProperties:
     """What a card is. ``multi_processor_count`` is the number of its cores."""
@@ -134,6 +138,7 @@ def is_initialized() -> bool:
 def init() -> None:
     """Start the runtime now instead of at the first use of a device."""
     native.start_runtime()
+    log.info("the runtime runs, with %d devices", native.device_count())
 
 
 _lazy_init = init
@@ -152,6 +157,7 @@ def current_device() -> int:
 def set_device(device: Device) -> None:
     """Make a device the current one of this thread."""
     native.set_device(device_index(device))
+    log.debug("the current device is %d", native.current_device())
 
 
 class device:

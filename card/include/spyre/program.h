@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "spyre/card.h"
+#include "spyre/chain.h"
 #include "spyre/core_program.h"
 #include "spyre/index_ops.h"
 #include "spyre/line_ops.h"
@@ -35,7 +36,8 @@ enum class Opcode : std::uint32_t {
   matmul = 7,
   index = 8,
   sort = 9,
-  cores = 10
+  cores = 10,
+  chain = 11
 };
 
 struct ProgramHeader {
@@ -237,6 +239,38 @@ class ProgramBuilder {
     add_lines(search.sequence.loops);
     add_lines(search.queries.loops);
     add_lines(search.output.loops);
+    end_step();
+  }
+
+  /// Pointwise ops and reductions over one set of lines.
+  void chain(const Chain& chain) {
+    begin_step(Opcode::chain);
+    add({chain.lines, chain.length, count(chain.tensors)});
+    for (const Chain::Tensor& tensor : chain.tensors) {
+      add({tensor.operand, word(tensor.format), word(tensor.narrow), word(tensor.has_lines),
+           word(tensor.has_positions)});
+      add_lines(tensor.loops);
+    }
+    add({count(chain.values)});
+    for (const Chain::Value& value : chain.values) {
+      add({word(value.kind)});
+      if (value.kind == Chain::Kind::load) {
+        add({value.tensor});
+        continue;
+      }
+      add({word(value.op)});
+      if (value.kind == Chain::Kind::pointwise) {
+        add({count(value.inputs)});
+        for (const Chain::Input& input : value.inputs)
+          add({input.value, std::bit_cast<std::int64_t>(input.scalar)});
+      } else {
+        add({value.inputs.at(0).value});
+      }
+      add_constants(value.constants);
+      add({word(value.format), word(value.narrow)});
+    }
+    add({count(chain.stores)});
+    for (const Chain::Store& store : chain.stores) add({store.value, store.tensor});
     end_step();
   }
 

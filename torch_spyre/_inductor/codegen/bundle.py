@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sympy import Symbol
 
-from torch_spyre._inductor.codegen.superdsc import Address, Json, baked_address, emit
+from torch_spyre._inductor.codegen.superdsc import Addresses, Json, baked_addresses, emit
 from torch_spyre._inductor.codegen.superdsc_plan import OpPlan, Tensor, plan_op
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg, UnimplementedOp
@@ -180,11 +180,11 @@ class _Writer:
         lines: list[str] = []
         operands: list[str] = []
         ids: list[int] = []
-        address: Address = baked_address(plan)
+        addresses: Addresses = baked_addresses(plan)
         symbolic = self.symbolic or bool(loops)
         if symbolic:
-            address = self._symbols(plan, spec, loops, lines, operands, ids)
-        self.superdscs.append(emit(plan, number, address, symbolic))
+            addresses = self._symbols(plan, spec, loops, lines, operands, ids)
+        self.superdscs.append(emit(plan, number, addresses, symbolic))
         symbols = f', "symbol_ids"=[{", ".join(map(str, ids))}]' if ids else ""
         lines.append(
             f"sdscbundle.sdsc_execute ({', '.join(operands)}) "
@@ -200,23 +200,30 @@ class _Writer:
         lines: list[str],
         operands: list[str],
         ids: list[int],
-    ) -> Address:
+    ) -> Addresses:
         """Every address of the op becomes a symbol; equal ones of one op share it."""
         extents = {symbol: int(extent) for symbol, (extent, _) in spec.iteration_space.items()}
-        symbol_of: dict[str, int] = {}
+        symbol_of: dict[tuple[str, tuple[int, ...]], int] = {}
 
-        def address(tensor: Tensor, core: int) -> int:
+        def addresses(tensor: Tensor) -> list[int]:
             arg = tensor.arg
             if arg.component == "lx":
-                return arg.address
-            base = self._base(arg, plan.core_offset(tensor, core))
+                return [arg.address + offset for offset in plan.core_offsets(tensor)]
             strides = tuple(tile_strides(arg, extents, loop.tiled) for loop in loops)
             while strides and strides[0] == 0:
                 strides = strides[1:]
-            value = base
-            key = f"{base}{strides}"
+            offsets = plan.core_offsets(tensor)
+            symbol_at = {
+                offset: symbol(self._base(arg, offset), strides)
+                for offset in dict.fromkeys(offsets)
+            }
+            return [symbol_at[offset] for offset in offsets]
+
+        def symbol(base: str, strides: tuple[int, ...]) -> int:
+            key = (base, strides)
             if key in symbol_of:
                 return symbol_of[key]
+            value = base
             if strides:
                 value = f"%addr_{self.address_count}"
                 self.address_count += 1
@@ -229,7 +236,7 @@ class _Writer:
             ids.append(-self.symbol_count)
             return -self.symbol_count
 
-        return address
+        return addresses
 
     def _base(self, arg: TensorArg, offset: int) -> str:
         """The name of an address that no loop changes."""

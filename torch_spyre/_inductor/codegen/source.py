@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+
 from sympy import Expr
 
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg
-from torch_spyre._inductor.plan_kernel import Kernel
+from torch_spyre._inductor.planning import Kernel
 
 
 def kernel_source(kernel: Kernel) -> str:
-    """Arguments of ``async_compile.sdsc`` after the name."""
+    """Arguments of ``async_compile.sdsc`` after the name; the OpSpecs are a text of their own."""
     constants = ", ".join(f"({b.constant!r}, {b.dtype})" for b in kernel.constants)
     specs = "".join(f"    {_op(spec)},\n" for spec in kernel.specs)
+    written = {arg.arg_index for spec in kernel.specs for arg in spec.args if not arg.is_input}
+    outputs = sorted(written - {-1})
     expected = "".join(
         f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.args if b.constant is None
     )
     return (
-        f"[\n{specs}], expected=[\n{expected}], "
+        f"'''[\n{specs}]''', expected=[\n{expected}], outputs={outputs}, "
         f"constants=[{constants}], pool_bytes={kernel.pool_bytes}"
     )
 
@@ -40,5 +44,6 @@ def _arg(arg: TensorArg) -> str:
     )
 
 
+@functools.lru_cache(maxsize=1 << 14)  # printing is slow
 def _expression(expression: Expr) -> str:
     return f"sympify({str(expression)!r})"

@@ -20,8 +20,8 @@ from torch_spyre.backend.constants import decode_constant
 
 Json = dict[str, Any]
 
-# Where one core finds a tensor: a number, or the id of a symbol the bundle gives a value.
-Address = Callable[[Tensor, int], int]
+# Where each core finds a tensor: a number, or the id of a symbol the bundle gives a value.
+Addresses = Callable[[Tensor], list[int]]
 
 # Entries of an OpSpec's op_info that go into the attributes of the op.
 EXTENSIONS = ("compute", "narrow")
@@ -30,25 +30,25 @@ EXTENSIONS = ("compute", "narrow")
 MASK_VALUES = {"max": -math.inf, "min": math.inf}
 
 
-def baked_address(plan: OpPlan) -> Address:
+def baked_addresses(plan: OpPlan) -> Addresses:
     """Addresses as numbers, the same in every run."""
-    return lambda tensor, core: tensor.arg.address + plan.core_offset(tensor, core)
+    return lambda tensor: [tensor.arg.address + offset for offset in plan.core_offsets(tensor)]
 
 
 def superdsc(
     spec: OpSpec,
     index: int = 0,
     *,
-    address: Callable[[OpPlan], Address] = baked_address,
+    addresses: Callable[[OpPlan], Addresses] = baked_addresses,
     symbolic: bool = False,
     k_fast_emission: bool = True,
 ) -> Json:
     """The SuperDSC of one op; ``index`` is its number in the bundle."""
     plan = plan_op(spec, k_fast_emission=k_fast_emission)
-    return emit(plan, index, address(plan), symbolic)
+    return emit(plan, index, addresses(plan), symbolic)
 
 
-def emit(plan: OpPlan, index: int, address: Address, symbolic: bool) -> Json:
+def emit(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) -> Json:
     cores = range(plan.num_cores)
     return {
         f"{index}_{plan.opfunc}": {
@@ -65,12 +65,12 @@ def emit(plan: OpPlan, index: int, address: Address, symbolic: bool) -> Json:
             "numWkSlicesPerDim_": {dim.label: dim.splits for dim in plan.dims},
             "coreIdToWkSlice_": {str(core): plan.slices(core) for core in cores},
             "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
-            "dscs_": [{plan.opfunc: _dsc(plan, address, symbolic)}],
+            "dscs_": [{plan.opfunc: _dsc(plan, addresses, symbolic)}],
         }
     }
 
 
-def _dsc(plan: OpPlan, address: Address, symbolic: bool) -> Json:
+def _dsc(plan: OpPlan, addresses: Addresses, symbolic: bool) -> Json:
     masked = plan.masked
     steady = {f"{dim.label}_": dim.chunk for dim in plan.dims}
     epilogue = {f"{dim.label}_": dim.last_chunk for dim in plan.dims}
@@ -94,7 +94,9 @@ def _dsc(plan: OpPlan, address: Address, symbolic: bool) -> Json:
             }
             for layout in plan.layouts
         },
-        "scheduleTree_": [_allocate(plan, i, address, symbolic) for i in range(len(plan.tensors))],
+        "scheduleTree_": [
+            _allocate(plan, i, addresses, symbolic) for i in range(len(plan.tensors))
+        ],
         "labeledDs_": [_labeled(i, tensor) for i, tensor in enumerate(plan.tensors)],
         "constantInfo_": _constants(plan),
         "computeOp_": [_compute_op(plan)],
@@ -102,7 +104,7 @@ def _dsc(plan: OpPlan, address: Address, symbolic: bool) -> Json:
     return dsc
 
 
-def _allocate(plan: OpPlan, index: int, address: Address, symbolic: bool) -> Json:
+def _allocate(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) -> Json:
     tensor = plan.tensors[index]
     in_lx = tensor.arg.component == "lx"
     component = "lx" if in_lx else "hbm"
@@ -122,7 +124,7 @@ def _allocate(plan: OpPlan, index: int, address: Address, symbolic: bool) -> Jso
     node["startAddressCoreCorelet_"] = {
         "dim_prop_func": [{"Map": {}}, {"Const": {}}, {"Const": {}}],
         "dim_prop_attr": [_fold(plan.num_cores, "core"), _fold(1, "corelet"), _fold(1, "time")],
-        "data_": {f"[{core}, 0, 0]": str(address(tensor, core)) for core in range(plan.num_cores)},
+        "data_": {f"[{core}, 0, 0]": str(place) for core, place in enumerate(addresses(tensor))},
     }
     if tensor.gap:
         cores = [str(core) for core in range(plan.num_cores)] if in_lx else ["-1"]

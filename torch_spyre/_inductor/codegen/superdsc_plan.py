@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import sympy
 from sympy import Expr, Symbol
 
-from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.op_spec import IndirectAccess, OpSpec, TensorArg, iteration_symbols
+from torch_spyre._inductor.errors import Unsupported, about_op
+from torch_spyre._inductor.op_spec import OpSpec, TensorArg, index_tensors, iteration_symbols
 
 MATMUL_OPS = ("batchmatmul", "batchmatmulfp8")
 TOPK_OPS = ("topkvalue", "topkindex")
@@ -112,9 +113,8 @@ class OpPlan:
     layouts: list[Layout]
     tensors: list[Tensor]
     k_fast: bool  # cores that share a result tile are neighbours
-    offsets: dict[int, list[int]] = field(default_factory=dict)  # of cores, found before
 
-    @property
+    @functools.cached_property
     def num_cores(self) -> int:
         return math.prod(dim.splits for dim in self.dims)
 
@@ -168,15 +168,11 @@ class OpPlan:
             for core in range(self.num_cores)
         ]
 
-    def core_offset(self, tensor: Tensor, core: int) -> int:
-        """Where a core's part begins, in bytes after the tensor's address."""
-        if tensor.arg.component == "lx":
-            return 0
-        if id(tensor) not in self.offsets:
-            self.offsets[id(tensor)] = self._core_offsets(tensor)
-        return self.offsets[id(tensor)][core]
-
-    def _core_offsets(self, tensor: Tensor) -> list[int]:
+    def core_offsets(self, tensor: Tensor) -> list[int]:
+        """Where each core's part begins, in bytes after the tensor's address."""
+        if tensor.arg.component == "lx":  # every core has its part in its own
+            return [tensor.offset * tensor.element_bytes] * self.num_cores
+        element_bytes = tensor.element_bytes
         moves = [
             (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
             for dim in self.dims
@@ -185,15 +181,15 @@ class OpPlan:
             and dim.label not in tensor.indirect_dims
         ]
         return [
-            (tensor.offset + sum(slices[label] * move for label, move in moves))
-            * tensor.element_bytes
+            (tensor.offset + sum(slices[label] * move for label, move in moves)) * element_bytes
             for slices in self._all_slices
         ]
 
 
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
     """All a SuperDSC says about ``spec``. Extents must be numbers by now."""
-    return _Planner(spec, k_fast_emission).plan()
+    with about_op(spec):
+        return _Planner(spec, k_fast_emission).plan()
 
 
 class _Planner:
@@ -275,10 +271,10 @@ class _Planner:
 
     def _symbols_of(self, coordinate: Expr) -> list[Symbol]:
         """Symbols of a coordinate; of an indirect one, those its index tensor is read by."""
-        symbols = set(iteration_symbols(coordinate))
-        for access in sympy.sympify(coordinate).atoms(IndirectAccess):
-            index = self._index_tensor(str(access.args[0]))
-            symbols |= set().union(*map(iteration_symbols, self.args[index].device_coordinates))
+        symbols = iteration_symbols(coordinate)
+        for name in index_tensors(coordinate):
+            index = self._index_tensor(name)
+            symbols = symbols.union(*map(iteration_symbols, self.args[index].device_coordinates))
         return _ordered(symbols, self.label)
 
     def _index_tensor(self, name: str) -> int:
@@ -351,8 +347,8 @@ class _Planner:
         self._gaps(tensor, own, stick, dims)
         self._compare_strides(tensor, dims)
         for position, coordinate in enumerate(arg.device_coordinates):
-            for access in sympy.sympify(coordinate).atoms(IndirectAccess):
-                index = self._index_tensor(str(access.args[0]))
+            for name in index_tensors(coordinate):
+                index = self._index_tensor(name)
                 tensor.index_tensors.append(index)
                 tensor.indirect_extent = arg.device_size[position]
                 tensor.indirect_stride = math.prod(arg.device_size[position + 1 :])
@@ -385,8 +381,8 @@ class _Planner:
         """Where iterations lie in memory: an offset, and a stride for each dimension."""
         arg, elems = tensor.arg, tensor.elems_per_stick
         tensor.stride = dict.fromkeys(tensor.dims, 0)
-        for position, coordinate in enumerate(map(sympy.sympify, arg.device_coordinates[:-1])):
-            if coordinate.atoms(IndirectAccess):
+        for position, coordinate in enumerate(arg.device_coordinates[:-1]):
+            if index_tensors(coordinate):
                 continue
             inner = math.prod(arg.device_size[position + 1 :])
             symbols = tuple(_ordered(iteration_symbols(coordinate), self.label))
@@ -402,8 +398,8 @@ class _Planner:
                         "copy the tensor to a layout of its own first"
                     )
                 tensor.stride[label] += step * inner
-        last = sympy.sympify(arg.device_coordinates[-1])
-        if not last.atoms(IndirectAccess):
+        last = arg.device_coordinates[-1]
+        if not index_tensors(last):
             symbols = tuple(iteration_symbols(last))
             tensor.lane = _at(last, symbols)
             extent = max((self.size[symbol] for symbol in symbols), default=1)
@@ -437,8 +433,7 @@ class _Planner:
             position = len(arg.device_size) - 2 - k
             if position < 0:
                 continue
-            coordinate = sympy.sympify(arg.device_coordinates[position])
-            if coordinate.atoms(IndirectAccess):
+            if index_tensors(arg.device_coordinates[position]):
                 continue
             device = arg.device_size[position] * (elems if label == stick else 1)
             extent = dims[label].extent
@@ -452,21 +447,25 @@ class _Planner:
                 tensor.gap[label] = iterated - device
 
 
-def _ordered(symbols: set[Symbol], label: dict[Symbol, str]) -> list[Symbol]:
+def _ordered(symbols: Collection[Symbol], label: dict[Symbol, str]) -> list[Symbol]:
     return [symbol for symbol in label if symbol in symbols]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 14)
 def _at(
     coordinate: Expr, symbols: tuple[Symbol, ...], symbol: Symbol | None = None, value: int = 0
 ) -> int:
     """A coordinate where all symbols are 0 but one."""
     if not symbols:
         return int(coordinate)
-    return int(coordinate.subs(dict.fromkeys(symbols, 0) | ({symbol: value} if symbol else {})))
+    return int(
+        sympy.sympify(coordinate).subs(
+            dict.fromkeys(symbols, 0) | ({symbol: value} if symbol else {})
+        )
+    )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 14)
 def _step(
     coordinate: Expr, symbols: tuple[Symbol, ...], symbol: Symbol, unit: int, count: int
 ) -> int | None:

@@ -1,0 +1,293 @@
+#include "chain_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+
+namespace spyre::card {
+namespace {
+
+constexpr std::int64_t kBlock = 4096;    // elements of a block
+constexpr std::int64_t kShortLine = 16;  // lines shorter than that are reduced side by side
+constexpr std::int64_t kStick = 64;
+constexpr std::int64_t kAlign = 16;  // floats of a cache line
+
+constexpr ChainDims kFull{true, true}, kColumn{true, false}, kRow{false, true};
+
+std::int64_t aligned(std::int64_t floats) { return (floats + kAlign - 1) / kAlign * kAlign; }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Turns values into instructions, then gives every buffer its place.
+class Lowering {
+ public:
+  Lowering(const ChainValues& values, ChainPlan& plan)
+      : values_(values), plan_(plan), buffer_of_(values.values.size(), -1) {}
+
+  void lower() {
+    for (std::size_t i = 0; i < values_.values.size(); ++i) {
+      const ChainValue& value = values_.values[i];
+      if (value.needed && value.kind != Chain::Kind::load) emit(i);
+    }
+    std::vector<std::pair<int, ChainWrite>> once, block;
+    for (const ChainStore& store : values_.stores) {
+      const ChainValue& value = values_.values[store.value];
+      const int from = buffer_of(store.value);
+      buffers_[static_cast<std::size_t>(from)].stored = true;
+      (value.dims.lines ? block : once)
+          .emplace_back(from, ChainWrite{{}, &value, &values_.tensors[store.tensor]});
+    }
+    place_buffers();
+    for (auto& [from, write] : once) plan_.once_writes.push_back(placed(from, write, false));
+    for (auto& [from, write] : block) plan_.block_writes.push_back(placed(from, write, true));
+    place_instructions(once_, plan_.once, false);
+    place_instructions(block_, plan_.block, true);
+  }
+
+ private:
+  struct Buffer {
+    ChainDims dims;
+    bool of_run;
+    bool stored = false;
+    std::size_t last_use = 0;  // number of an instruction of the block
+    std::int64_t offset = 0;
+  };
+  struct Draft {
+    ChainInstruction instruction;
+    int in[kMaxInputs], out;
+    int inputs;
+  };
+
+  int new_buffer(const ChainDims& dims, bool of_run) {
+    buffers_.push_back({dims, of_run});
+    return static_cast<int>(buffers_.size()) - 1;
+  }
+
+  int add(const ChainInstruction& instruction, std::initializer_list<int> inputs, bool of_run) {
+    Draft draft{
+        instruction, {}, new_buffer(instruction.dims, of_run), static_cast<int>(inputs.size())};
+    std::copy(inputs.begin(), inputs.end(), draft.in);
+    (of_run ? once_ : block_).push_back(draft);
+    return draft.out;
+  }
+
+  /// The value as it is. Loads come just before they are needed: fewer buffers are alive.
+  int buffer_of(std::size_t index) {
+    int& buffer = buffer_of_[index];
+    const ChainValue& value = values_.values[index];
+    if (buffer < 0 && value.kind == Chain::Kind::load) {
+      const auto [known, is_new] = loaded_.try_emplace(value.tensor, -1);
+      if (is_new)
+        known->second =
+            add({ChainInstruction::Kind::load, value.dims, {}, &value}, {}, !value.dims.lines);
+      buffer = known->second;
+    }
+    return buffer;
+  }
+
+  void emit(std::size_t index) {
+    const ChainValue& value = values_.values[index];
+    const bool reduce = value.kind == Chain::Kind::reduce;
+    Draft draft{{reduce ? ChainInstruction::Kind::reduce : ChainInstruction::Kind::pointwise,
+                 value.dims,
+                 {},
+                 &value},
+                {},
+                -1,
+                static_cast<int>(value.inputs.size())};
+    for (std::size_t i = 0; i < value.inputs.size(); ++i) {
+      const ChainValue::Input& input = value.inputs[i];
+      draft.in[i] = reduce            ? buffer_of(static_cast<std::size_t>(input.value))
+                    : input.value < 0 ? spread_scalar(input.scalar, value.dims)
+                                      : spread(static_cast<std::size_t>(input.value), value.dims);
+    }
+    draft.out = new_buffer(value.dims, !value.dims.lines);
+    buffer_of_[index] = draft.out;
+    (value.dims.lines ? block_ : once_).push_back(draft);
+  }
+
+  int spread_scalar(double scalar, const ChainDims& to) {
+    const auto number = static_cast<float>(scalar);
+    const std::tuple key{std::bit_cast<std::uint32_t>(number), to.lines, to.positions};
+    const auto [known, is_new] = scalars_.try_emplace(key, -1);
+    if (is_new) {
+      const int one = add({ChainInstruction::Kind::scalar, {}, {}, nullptr, number}, {}, true);
+      known->second =
+          to == ChainDims{} ? one : add({ChainInstruction::Kind::spread, to, {}}, {one}, true);
+    }
+    return known->second;
+  }
+
+  int spread(std::size_t index, const ChainDims& to) {
+    const ChainDims& from = values_.values[index].dims;
+    const int source = buffer_of(index);
+    // One line at a time: the row that all lines share is that line.
+    if (from == to || (from == kRow && !plan_.across && plan_.block_lines == 1)) return source;
+    const auto [known, is_new] = spread_.try_emplace(std::tuple{index, to.lines, to.positions}, -1);
+    if (is_new) {
+      const bool same_for_all_blocks =
+          !from.lines && (!from.positions || !to.lines || plan_.position_blocks <= 1);
+      known->second =
+          add({ChainInstruction::Kind::spread, to, from}, {source}, same_for_all_blocks);
+    }
+    return known->second;
+  }
+
+  /// Buffers of the run lie side by side; those of a block take the place of others that are no
+  /// longer needed.
+  void place_buffers() {
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      for (int k = 0; k < block_[i].inputs; ++k) buffer(block_[i].in[k]).last_use = i;
+      Buffer& out = buffer(block_[i].out);
+      out.last_use = std::max(out.last_use, i);
+    }
+    for (Buffer& each : buffers_) {
+      if (each.stored) each.last_use = block_.size();
+      if (!each.of_run) continue;
+      each.offset = plan_.once_floats;
+      plan_.once_floats += aligned(plan_.floats(each.dims));
+    }
+    std::vector<std::int64_t> free_full, free_columns;
+    std::vector<bool> freed(buffers_.size(), false);
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      // Ops do not work in place: the result's buffer is taken before the inputs' are free.
+      Buffer& out = buffer(block_[i].out);
+      take(out, out.dims == kFull ? free_full : free_columns);
+      const auto release = [&](int index) {
+        const Buffer& each = buffer(index);
+        if (each.of_run || each.last_use > i || freed[static_cast<std::size_t>(index)]) return;
+        freed[static_cast<std::size_t>(index)] = true;
+        (each.dims == kFull ? free_full : free_columns).push_back(each.offset);
+      };
+      for (int k = 0; k < block_[i].inputs; ++k) release(block_[i].in[k]);
+    }
+    plan_.once_work = plan_.once_floats;
+    plan_.block_work = plan_.block_floats;
+    plan_.once_floats += work_floats(once_, 1, false);
+    plan_.block_floats += work_floats(block_, plan_.block_lines, plan_.across);
+  }
+
+  void take(Buffer& buffer, std::vector<std::int64_t>& free) {
+    if (free.empty()) {
+      buffer.offset = plan_.block_floats;
+      plan_.block_floats += aligned(plan_.floats(buffer.dims));
+    } else {
+      buffer.offset = free.back();
+      free.pop_back();
+    }
+  }
+
+  static std::int64_t work_floats(const std::vector<Draft>& drafts, std::int64_t lines,
+                                  bool across) {
+    std::int64_t most = 0;
+    for (const Draft& draft : drafts)
+      if (draft.instruction.kind == ChainInstruction::Kind::reduce)
+        most = std::max(most, reduce_work_floats(*draft.instruction.value->fold, lines, across));
+    return most;
+  }
+
+  Buffer& buffer(int index) { return buffers_[static_cast<std::size_t>(index)]; }
+
+  ChainPlace place(int index, bool in_block) {
+    const Buffer& each = buffer(index);
+    return {each.of_run, in_block && each.of_run && each.dims == kRow, each.offset};
+  }
+
+  ChainWrite placed(int from, ChainWrite write, bool in_block) {
+    write.from = place(from, in_block);
+    return write;
+  }
+
+  void place_instructions(const std::vector<Draft>& drafts, std::vector<ChainInstruction>& to,
+                          bool in_block) {
+    for (const Draft& draft : drafts) {
+      ChainInstruction& instruction = to.emplace_back(draft.instruction);
+      for (int k = 0; k < draft.inputs; ++k) instruction.in[k] = place(draft.in[k], in_block);
+      instruction.out = place(draft.out, in_block);
+    }
+  }
+
+  const ChainValues& values_;
+  ChainPlan& plan_;
+  std::vector<int> buffer_of_;
+  std::vector<Buffer> buffers_;
+  std::vector<Draft> once_, block_;
+  std::map<std::size_t, int> loaded_;                          // by tensor
+  std::map<std::tuple<std::size_t, bool, bool>, int> spread_;  // by value and dims
+  std::map<std::tuple<std::uint32_t, bool, bool>, int> scalars_;
+};
+
+/// The tensor with most elements that has lines and positions; null if there is none.
+const LineView* largest_view(const ChainValues& values) {
+  const LineView* largest = nullptr;
+  const auto consider = [&](std::size_t tensor) {
+    const ChainTensor& each = values.tensors[tensor];
+    if (each.dims == kFull && (!largest || each.view.visits() > largest->visits()))
+      largest = &each.view;
+  };
+  for (const ChainValue& value : values.values)
+    if (value.needed && value.kind == Chain::Kind::load) consider(value.tensor);
+  for (const ChainStore& store : values.stores) consider(store.tensor);
+  return largest;
+}
+
+}  // namespace
+
+ChainPlan::ChainPlan(const ChainValues& values) : line_length(values.shape.length) {
+  choose_blocks(values);
+  Lowering(values, *this).lower();
+}
+
+/// Blocks decide about nothing but speed. Yet they must not depend on the host's threads: where
+/// stores overlap, the last block stays.
+void ChainPlan::choose_blocks(const ChainValues& values) {
+  const std::int64_t lines = values.shape.lines, length = values.shape.length;
+  bool full = false, columns = false, reduced = false;
+  std::int64_t cost = 0;
+  for (const ChainValue& value : values.values) {
+    if (!value.needed || !value.dims.lines) continue;
+    full |= value.dims == kFull;
+    columns |= value.dims == kColumn;
+    reduced |= value.kind == Chain::Kind::reduce;
+    if (value.dims == kFull) cost += value.cost;
+  }
+  if (!full) {
+    block_lines = std::clamp<std::int64_t>(lines, 1, kBlock);
+    line_blocks = columns ? ceil_div(lines, block_lines) : 0;
+    position_blocks = 1;
+    work = lines;
+    return;
+  }
+  work = lines * std::max<std::int64_t>(1, length) * cost;
+  bool whole_lines = reduced;
+  for (const ChainStore& store : values.stores)
+    whole_lines |= values.tensors[store.tensor].dims == kColumn;
+  const LineView* const largest = largest_view(values);
+  across = (largest && !largest->runs_along()) || (reduced && length < kShortLine);
+  // What lies side by side in memory is best read in one go.
+  const std::int64_t run = largest ? std::max<std::int64_t>(largest->run_length(), kStick) : kBlock;
+  if (across) {
+    block_lines = std::min(whole_lines ? kBlock / std::max<std::int64_t>(1, length) : run, kBlock);
+    block_lines = std::max(kStick, block_lines / kStick * kStick);
+    block_length = whole_lines ? length : kBlock / block_lines;
+  } else {
+    block_length = whole_lines ? length : std::min(run, kBlock);
+    block_lines = kBlock / std::max<std::int64_t>(1, block_length);
+  }
+  block_lines = std::clamp<std::int64_t>(block_lines, 1, std::max<std::int64_t>(1, lines));
+  block_length =
+      std::min(std::max<std::int64_t>(1, block_length), std::max<std::int64_t>(1, length));
+  if (!whole_lines && !across && block_length == length)
+    block_lines = std::clamp<std::int64_t>(kBlock / length, 1, std::max<std::int64_t>(1, lines));
+  line_blocks = ceil_div(lines, block_lines);
+  position_blocks = std::max<std::int64_t>(1, ceil_div(length, block_length));
+}
+
+std::int64_t reduce_work_floats(const ReducePieces& fold, std::int64_t lines, bool across) {
+  // Pieces, twice where there are two folds; parameters; lanes; integers.
+  const std::int64_t pieces = fold.pieces * (fold.recipe.second ? 2 : 1);
+  return aligned(lines * pieces) + aligned(lines) + aligned(across ? lines * kFoldLanes : 0) +
+         aligned(2 * lines);
+}
+
+}  // namespace spyre::card

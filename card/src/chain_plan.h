@@ -1,0 +1,73 @@
+// How a chain is executed, worked out when a program is loaded: in which blocks, by which
+// instructions, in which buffers.
+//
+// A block is a rectangle of lines and positions whose buffers stay in the host's nearest caches.
+// Values that lines share are computed once a run, before the blocks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chain_values.h"
+
+namespace spyre::card {
+
+/// A buffer of floats: of the run, or of the block that is being computed.
+struct ChainPlace {
+  bool of_run = false;
+  bool moves = false;       ///< on with the block's position
+  std::int64_t offset = 0;  ///< floats
+};
+
+struct ChainInstruction {
+  enum class Kind : std::uint8_t {
+    scalar,  ///< sets one float
+    load,
+    pointwise,
+    reduce,
+    spread  ///< from fewer dims to more
+  };
+  Kind kind;
+  ChainDims dims;                     ///< of the result
+  ChainDims from = {};                ///< of what is spread
+  const ChainValue* value = nullptr;  ///< what a load, a pointwise op or a reduction computes
+  float scalar = 0;
+  ChainPlace in[kMaxInputs] = {};
+  ChainPlace out = {};
+};
+
+struct ChainWrite {
+  ChainPlace from;
+  const ChainValue* value;
+  const ChainTensor* tensor;
+};
+
+struct ChainPlan {
+  explicit ChainPlan(const ChainValues& values);
+
+  bool across = false;  ///< blocks are arranged across lines, see reduce_kernels.h
+  std::int64_t block_lines = 1, block_length = 1;
+  std::int64_t line_blocks = 0, position_blocks = 0;
+  std::int64_t work = 0;  ///< all of the blocks, in elements of a cheap op
+
+  std::vector<ChainInstruction> once, block;
+  std::vector<ChainWrite> once_writes, block_writes;
+  std::int64_t once_floats = 0, block_floats = 0;  ///< of all buffers
+  std::int64_t once_work = 0, block_work = 0;      ///< where the work space of reductions begins
+
+  /// Floats of a value with these dims in a buffer of a block, or of the run.
+  std::int64_t floats(const ChainDims& dims) const {
+    const std::int64_t length = dims.lines ? block_length : line_length;
+    return (dims.lines ? block_lines : 1) * (dims.positions ? length : 1);
+  }
+
+ private:
+  void choose_blocks(const ChainValues& values);
+
+  std::int64_t line_length = 0;
+};
+
+/// Floats that a reduction of so many lines works in beside its input and result.
+std::int64_t reduce_work_floats(const ReducePieces& fold, std::int64_t lines, bool across);
+
+}  // namespace spyre::card

@@ -1,0 +1,312 @@
+// The step that computes a chain of pointwise ops and reductions: one pass over device memory,
+// block by block, all that is in between in the host's caches.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "chain_plan.h"
+#include "chain_values.h"
+#include "steps.h"
+#include "thread_pool.h"
+
+namespace spyre::card {
+namespace {
+
+constexpr std::int64_t kParallelWork = 48 << 10;  // elements of a cheap op: worth waking a thread
+
+InPlace dl16_rounding() {
+  const PointwiseKernels& kernels = pointwise_kernels_here();
+  return dl16_specials() == Dl16Specials::merged ? kernels.dl16_merged : kernels.dl16_ieee;
+}
+
+/// NaNs come out of memory without sign and payload.
+void drop_payloads(float* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = values[i] != values[i] ? std::numeric_limits<float>::quiet_NaN() : values[i];
+}
+
+/// A part of the lines and positions, and how it is arranged.
+struct Part {
+  std::int64_t line, lines, position, length;
+  std::int64_t computed_lines;  // across, blocks are all equally wide: the last lines may be spare
+  bool across;
+
+  std::int64_t count(const ChainDims& dims) const {
+    return (dims.lines ? computed_lines : 1) * (dims.positions ? length : 1);
+  }
+  LineWindow window(const ChainDims& dims) const {
+    if (!dims.positions) return {line, lines, 0, 1, 1, computed_lines};
+    if (across) return {line, lines, position, length, 1, computed_lines};
+    return {line, lines, position, length, length, 1};
+  }
+};
+
+/// Runs instructions on one part.
+class Worker {
+ public:
+  Worker(std::span<std::byte* const> tensors, float* run_memory, float* memory, float* work,
+         const ChainTensor* first_tensor)
+      : tensors_(tensors),
+        run_memory_(run_memory),
+        memory_(memory),
+        work_(work),
+        first_tensor_(first_tensor) {}
+
+  void run(std::span<const ChainInstruction> instructions, const Part& part) const {
+    for (const ChainInstruction& each : instructions) {
+      float* const out = at(each.out, part);
+      switch (each.kind) {
+        case ChainInstruction::Kind::scalar:
+          *out = each.scalar;
+          break;
+        case ChainInstruction::Kind::load:
+          load(each, part, out);
+          break;
+        case ChainInstruction::Kind::pointwise:
+          compute(each, part, out);
+          break;
+        case ChainInstruction::Kind::reduce:
+          reduce(*each.value, at(each.in[0], part), part, out);
+          break;
+        case ChainInstruction::Kind::spread:
+          spread(each, part, out);
+          break;
+      }
+    }
+  }
+
+  void write(std::span<const ChainWrite> writes, const Part& part) const {
+    for (const ChainWrite& each : writes) {
+      float* const values = at(each.from, part);
+      const LineView& view = each.tensor->view;
+      if (view.format() == DataFormat::IEEE_FP32)
+        drop_payloads(values, part.count(each.value->dims));
+      const bool boolean = each.value->narrow == Narrow::boolean;
+      view.scatter(values, part.window(each.value->dims), tensor(*each.tensor),
+                   boolean ? Narrow::none : each.tensor->narrow);
+    }
+  }
+
+ private:
+  float* at(const ChainPlace& place, const Part& part) const {
+    return (place.of_run ? run_memory_ : memory_) + place.offset +
+           (place.moves ? part.position : 0);
+  }
+  std::byte* tensor(const ChainTensor& tensor) const {
+    return tensors_[static_cast<std::size_t>(&tensor - first_tensor_)];
+  }
+
+  void load(const ChainInstruction& instruction, const Part& part, float* out) const {
+    const ChainTensor& from = first_tensor_[instruction.value->tensor];
+    if (!from.view.complete() || (instruction.dims.lines && part.lines < part.computed_lines))
+      std::fill_n(out, part.count(instruction.dims), 0.0f);
+    from.view.gather(tensor(from), part.window(instruction.dims), out);
+  }
+
+  void compute(const ChainInstruction& instruction, const Part& part, float* out) const {
+    const ChainValue& value = *instruction.value;
+    const void* in[kMaxInputs];
+    for (std::size_t i = 0; i < value.inputs.size(); ++i) in[i] = at(instruction.in[i], part);
+    const std::int64_t n = part.count(instruction.dims);
+    value.run(in, out, value.constants, static_cast<std::size_t>(n));
+    settle(value, out, n);
+  }
+
+  /// What the value would be if it came back from memory.
+  static void settle(const ChainValue& value, float* values, std::int64_t n) {
+    const auto count = static_cast<std::size_t>(n);
+    if (value.narrow == Narrow::boolean) {
+      pointwise_kernels_here().boolean_fp32(values, count);
+    } else if (value.format == DataFormat::SEN169_FP16) {
+      static const InPlace round = dl16_rounding();
+      round(values, count);
+    } else if (value.clean_nan) {
+      drop_payloads(values, n);
+    }
+  }
+
+  void reduce(const ChainValue& value, const float* x, const Part& part, float* out) const {
+    const ReducePieces& fold = *value.fold;
+    const std::int64_t lines = value.dims.lines ? part.computed_lines : 1;
+    const bool across = value.dims.lines && part.across;
+    const auto next = [](float* from, std::int64_t floats) {
+      return from + (floats + 15) / 16 * 16;
+    };
+    float* const first = work_;
+    float* const second = first + fold.pieces * lines;
+    float* const parameters = next(first, fold.pieces * lines * (fold.recipe.second ? 2 : 1));
+    float* const lanes = next(parameters, lines);
+    auto* const integers =
+        reinterpret_cast<std::int64_t*>(next(lanes, across ? lines * kFoldLanes : 0));
+    const std::int64_t pitch = across ? lines : fold.length;
+    for (std::int64_t piece = 0; piece < fold.pieces; ++piece)
+      fold.fold(x + piece * fold.piece_length * (across ? pitch : 1),
+                {lines, fold.length_of(piece), pitch, across}, parameters, first + piece * lines,
+                second + piece * lines, lanes);
+    fold.finish(first, second, integers, lines, lines);
+    if (fold.counts_or_indices()) {
+      const auto count = static_cast<std::size_t>(lines);
+      convert(DataFormat::IEEE_INT64, integers, value.format, first, count, value.narrow);
+      convert(value.format, first, DataFormat::IEEE_FP32, out, count);
+    } else {
+      std::copy_n(first, lines, out);
+      settle(value, out, lines);
+    }
+  }
+
+  void spread(const ChainInstruction& instruction, const Part& part, float* out) const {
+    const float* const values = at(instruction.in[0], part);
+    const ChainDims &from = instruction.from, &to = instruction.dims;
+    if (from == ChainDims{}) {
+      std::fill_n(out, part.count(to), *values);
+      return;
+    }
+    // One line after the other or, across, one position after the other: all of it the same
+    // number, or one after the other as they are.
+    const std::int64_t outer = part.across ? part.length : part.computed_lines;
+    const std::int64_t inner = part.across ? part.computed_lines : part.length;
+    const bool same = part.across ? !from.lines : !from.positions;
+    for (std::int64_t i = 0; i < outer; ++i, out += inner) {
+      if (same) {
+        std::fill_n(out, inner, values[i]);
+      } else {
+        std::copy_n(values, inner, out);
+      }
+    }
+  }
+
+  const std::span<std::byte* const> tensors_;
+  float *const run_memory_, *const memory_, *const work_;
+  const ChainTensor* const first_tensor_;
+};
+
+class ChainStep : public Step {
+ public:
+  explicit ChainStep(PayloadReader& reader) : values_(reader), plan_(values_) {}
+
+  const char* name() const override { return "chain"; }
+
+  std::vector<Need> needs() const override {
+    std::vector<Need> needs;
+    for (const ChainTensor& tensor : values_.tensors)
+      needs.push_back({tensor.operand, tensor.view.range().end});
+    return needs;
+  }
+
+  Traffic traffic() const override {
+    Traffic traffic;
+    for (const auto* instructions : {&plan_.once, &plan_.block})
+      for (const ChainInstruction& each : *instructions)
+        if (each.kind == ChainInstruction::Kind::load)
+          traffic.read += values_.tensors[each.value->tensor].view.read().read;
+    for (const ChainStore& store : values_.stores)
+      traffic.written += values_.tensors[store.tensor].view.written().written;
+    return traffic;
+  }
+
+  void run(std::span<const Extent> operands) const override {
+    std::vector<std::byte*> to;
+    for (const ChainTensor& tensor : values_.tensors)
+      to.push_back(operands[static_cast<std::size_t>(tensor.operand)].data);
+    std::vector<std::byte*> from = to;
+    std::vector<std::vector<std::byte>> copies;
+    copy_disturbed(to, from, copies);
+
+    const Scratch<float> run_memory(ScratchSlot::results, plan_.once_floats);
+    const ChainTensor* const tensors = values_.tensors.data();
+    const Part whole{0, 1, 0, values_.shape.length, 1, false};
+    const Worker once(from, run_memory.data(), run_memory.data(),
+                      run_memory.data() + plan_.once_work, tensors);
+    run_once(once, whole);
+    run_blocks(to, from, run_memory.data());
+    Worker(to, run_memory.data(), run_memory.data(), nullptr, tensors)
+        .write(plan_.once_writes, whole);
+  }
+
+ private:
+  void run_once(const Worker& worker, const Part& whole) const {
+    // Spreading for blocks goes over a whole block, everything else over the shared line.
+    const Part block{0, plan_.block_lines, 0, plan_.block_length, plan_.block_lines, plan_.across};
+    for (const ChainInstruction& each : plan_.once)
+      worker.run({&each, 1}, each.dims.lines ? block : whole);
+  }
+
+  /// Tensors whose elements are overwritten before they are read are read first.
+  void copy_disturbed(const std::vector<std::byte*>& to, std::vector<std::byte*>& from,
+                      std::vector<std::vector<std::byte>>& copies) const {
+    for (const ChainInstruction& each : plan_.block) {
+      if (each.kind != ChainInstruction::Kind::load) continue;
+      const std::size_t load = each.value->tensor;
+      const LineView& view = values_.tensors[load].view;
+      for (const ChainWrite& write : plan_.block_writes) {
+        const auto store = static_cast<std::size_t>(write.tensor - values_.tensors.data());
+        if (!disturbs(to[load], view, to[store], write.tensor->view)) continue;
+        copies.emplace_back(to[load], to[load] + view.range().end);
+        from[load] = copies.back().data();
+        break;
+      }
+    }
+  }
+
+  void run_blocks(const std::vector<std::byte*>& to, const std::vector<std::byte*>& from,
+                  float* run_memory) const {
+    const std::int64_t blocks = plan_.line_blocks * plan_.position_blocks;
+    if (blocks == 0) return;
+    ThreadPool& pool = ThreadPool::shared();
+    const bool parallel = plan_.work > kParallelWork && !in_order(to);
+    const std::int64_t tasks = parallel ? std::min<std::int64_t>(blocks, pool.size() * 8) : 1;
+    pool.parallel_for(tasks, [&](std::int64_t task) {
+      const Scratch<float> memory(ScratchSlot::block, plan_.block_floats);
+      float* const work = memory.data() + plan_.block_work;
+      const ChainTensor* const tensors = values_.tensors.data();
+      const Worker reader(from, run_memory, memory.data(), work, tensors);
+      const Worker writer(to, run_memory, memory.data(), work, tensors);
+      const std::int64_t end = blocks * (task + 1) / tasks;
+      for (std::int64_t block = blocks * task / tasks; block < end; ++block) {
+        const Part part = part_of(block);
+        reader.run(plan_.block, part);
+        writer.write(plan_.block_writes, part);
+      }
+    });
+  }
+
+  /// Blocks follow each other as they most likely do in memory.
+  Part part_of(std::int64_t block) const {
+    const bool across = plan_.across;
+    const std::int64_t line =
+        (across ? block / plan_.position_blocks : block % plan_.line_blocks) * plan_.block_lines;
+    const std::int64_t position =
+        (across ? block % plan_.position_blocks : block / plan_.line_blocks) * plan_.block_length;
+    const std::int64_t lines = std::min(plan_.block_lines, values_.shape.lines - line);
+    const std::int64_t length =
+        std::max<std::int64_t>(0, std::min(plan_.block_length, values_.shape.length - position));
+    return {line, lines, position, length, across ? plan_.block_lines : lines, across};
+  }
+
+  /// Stores that have elements in common: the last block stays.
+  bool in_order(const std::vector<std::byte*>& to) const {
+    const auto& writes = plan_.block_writes;
+    const auto data = [&](const ChainWrite& write) {
+      return to[static_cast<std::size_t>(write.tensor - values_.tensors.data())];
+    };
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+      if (!writes[i].tensor->view.distinct()) return true;
+      for (std::size_t j = 0; j < i; ++j)
+        if (overlap(data(writes[i]), writes[i].tensor->view, data(writes[j]),
+                    writes[j].tensor->view))
+          return true;
+    }
+    return false;
+  }
+
+  ChainValues values_;
+  ChainPlan plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Step> decode_chain(PayloadReader& reader) {
+  return std::make_unique<const ChainStep>(reader);
+}
+
+}  // namespace spyre::card

@@ -1,0 +1,218 @@
+"""A graph that was compiled before is not compiled again; one that differs is."""
+
+import pytest
+import torch
+from subprocesses import forked
+from torch._dynamo.utils import counters
+
+from torch_spyre._C import SpyreTensorLayout
+from torch_spyre._inductor import config
+from torch_spyre.backend import kernel_cache
+from torch_spyre.execution import async_compile, kernel_runner
+
+HALF = torch.float16
+
+
+@pytest.fixture(autouse=True)
+def fresh_caches(tmp_path, monkeypatch):
+    """Empty caches of the test's own."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.delenv("TORCH_SPYRE_CACHE_DIR", raising=False)
+    forget()
+    yield
+    forget()
+
+
+def forget():
+    """Like a new process."""
+    torch._dynamo.reset()
+    kernel_cache.forget()
+    counters.clear()
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The texts of kernels that were read, not found."""
+    texts = []
+    kernel_of = async_compile.kernel_of
+
+    def counted(text):
+        texts.append(text)
+        return kernel_of(text)
+
+    monkeypatch.setattr(async_compile, "kernel_of", counted)
+    return texts
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """The names of the kernels that were launched."""
+    names = []
+    launch = kernel_runner.launch_kernel
+
+    def counted(kernel, args):
+        names.append(kernel.name)
+        launch(kernel, args)
+
+    monkeypatch.setattr(kernel_runner, "launch_kernel", counted)
+    return names
+
+
+def card(*size):
+    return torch.randn(size, generator=torch.Generator().manual_seed(0)).half().to("spyre")
+
+
+def work(x, y):
+    return torch.relu(x + y) * 2, x.sum(-1)
+
+
+def hits():
+    found = counters["aot_autograd"]["autograd_cache_hit"]
+    counters.clear()
+    return found
+
+
+def check(function, *args):
+    """The compiled function gives the eager result."""
+    for ours, eager in zip(torch.compile(function)(*args), function(*args), strict=True):
+        assert torch.equal(ours.cpu(), eager.cpu())
+
+
+def test_a_graph_is_compiled_once(read):
+    check(work, card(3, 200), card(3, 200))
+    assert hits() == 0
+    assert len(read) == 1
+    forget()
+    check(work, card(3, 200), card(3, 200))
+    assert hits() == 1
+    assert len(read) == 1
+
+
+def test_generated_code_launches_by_one_function(launches):
+    check(work, card(3, 200), card(3, 200))
+    assert len(launches) == 1
+    assert launches[0].startswith("sdsc_fused_")
+
+
+def test_equal_kernels_of_different_graphs_are_read_once(read):
+    check(lambda x: (x + 1,), card(4, 64))
+    check(lambda x: (x + 1, torch.nonzero(x)), card(4, 64))
+    assert len(read) == 1
+
+
+def test_where_an_input_begins_is_part_of_the_key():
+    base = card(4, 200)
+    check(work, base[0:2], card(2, 200))
+    forget()
+    check(work, base[2:4], card(2, 200))
+    assert hits() == 0
+    forget()
+    check(work, base[2:4], card(2, 200))
+    assert hits() == 1
+
+
+def transposed(x):
+    """The same numbers, with the sticks along the first dimension."""
+    layout = SpyreTensorLayout(list(x.shape), list(x.stride()), x.dtype, [1, 0])
+    moved = x.to(device_layout=layout)
+    assert moved.device_tensor_layout() != x.device_tensor_layout()
+    return moved
+
+
+def test_the_layout_of_an_input_is_part_of_the_key():
+    check(work, card(64, 128), card(64, 128))
+    forget()
+    check(work, transposed(card(64, 128)), card(64, 128))
+    assert hits() == 0
+
+
+@pytest.mark.parametrize("knob", ["sencores", "unroll_loops", "core_id_k_fast_emission"])
+def test_knobs_are_part_of_the_key(knob):
+    check(work, card(3, 200), card(3, 200))
+    forget()
+    changed = 4 if knob == "sencores" else not getattr(config, knob)
+    with config.patch({knob: changed}):
+        check(work, card(3, 200), card(3, 200))
+        assert hits() == 0
+    forget()
+    check(work, card(3, 200), card(3, 200))
+    assert hits() == 1
+
+
+def test_our_own_code_is_part_of_the_key(monkeypatch):
+    from torch_spyre._inductor import cache_key
+
+    check(work, card(3, 200), card(3, 200))
+    forget()
+    monkeypatch.setattr(cache_key, "compiler_digest", lambda: "another version")
+    check(work, card(3, 200), card(3, 200))
+    assert hits() == 0
+
+
+def test_a_tensor_of_another_layout_is_another_graph(launches):
+    compiled = torch.compile(work)
+    plain, turned = card(64, 128), transposed(card(64, 128))
+    for x in (plain, turned, plain, turned):
+        for ours, eager in zip(compiled(x, plain), work(x, plain), strict=True):
+            torch.testing.assert_close(ours.cpu(), eager.cpu(), rtol=2**-8, atol=2**-3)
+    assert counters["stats"]["unique_graphs"] == 2
+    assert len(launches) == 4  # none on copies
+
+
+def test_tensors_of_equal_layouts_are_one_graph():
+    compiled = torch.compile(work)
+    base = card(4, 64, 128)
+    for x in base:  # they begin elsewhere: copied, not compiled again
+        for ours, eager in zip(compiled(x, x), work(x, x), strict=True):
+            assert torch.equal(ours.cpu(), eager.cpu())
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_layouts_are_not_compared_where_sizes_vary():
+    compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=True)
+    for rows in (3, 70, 200):
+        compiled(card(rows, 8))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+ARTIFACTS = """
+    import os, sys, torch
+    from pathlib import Path
+    from torch._dynamo.utils import counters
+
+    path, role = Path({path!r}), {role!r}
+    if role == "reader":
+        torch.compiler.load_cache_artifacts(path.read_bytes())
+    x = (torch.arange(600.0).reshape(3, 200) / 100).half().to("spyre")
+
+    def f(x):
+        return torch.relu(x - 2) * 2, x.sum(-1)
+
+    got = torch.compile(f)(x)
+    assert all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(got, f(x)))
+    from torch_spyre.execution import async_compile
+    read = async_compile._expression.cache_info().misses
+    if role == "writer":
+        data, info = torch.compiler.save_cache_artifacts()
+        path.write_bytes(data)
+        print(len(info.spyre_kernel_artifacts), read > 0)
+    else:
+        print(counters["aot_autograd"]["autograd_cache_hit"], read)
+"""
+
+
+def test_artifacts_give_another_machine_a_warm_start(tmp_path):
+    def run(role):
+        code = ARTIFACTS.format(path=str(tmp_path / "artifacts"), role=role)
+        return forked(code, TORCHINDUCTOR_CACHE_DIR=tmp_path / role).output
+
+    assert run("writer") == "2 True"
+    assert run("reader") == "1 0"
+
+
+def test_a_kernel_with_an_op_that_is_missing_fails_when_it_runs():
+    from torch_spyre._inductor.op_spec import UnimplementedOp
+
+    kernel = async_compile.SpyreAsyncCompile().sdsc("sdsc_fused_fft_0", [UnimplementedOp("fft")])
+    with pytest.raises(RuntimeError, match=r"sdsc_fused_fft_0 .* unimplemented operation fft"):
+        kernel.run(card(3))

@@ -1,0 +1,213 @@
+"""Graphs that cannot be compiled: what is said, and that they still run."""
+
+import pickle
+import warnings
+
+import pytest
+import torch
+from subprocesses import fresh
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.compile import CompileFallbackWarning
+from torch_spyre._inductor.errors import (
+    CompilerFault,
+    RefusedByBackEnd,
+    Unsupported,
+    about_bundle,
+    user_line,
+)
+from torch_spyre._inductor.op_spec import OpSpec
+from torch_spyre.backend import MalformedBundle
+from torch_spyre.ops.fallbacks import FallbackWarning
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler(tmp_path, monkeypatch):
+    torch._dynamo.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+
+
+def unsupported(x):
+    y = x + 1
+    return torch.special.bessel_j1(y)  # the card has none, and Inductor takes it for a loop
+
+
+def card(*size):
+    host = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    return host.half().to("spyre")
+
+
+def refusal(function, *args, **options):
+    """The error of a graph that is not to run op by op."""
+    with config.patch(compile_fallback="error"), pytest.raises(Unsupported) as caught:
+        torch.compile(function, **options)(*args)
+    return caught.value
+
+
+def test_by_default_the_graph_runs_op_by_op_and_says_why():
+    x = card(5, 70)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        with pytest.warns(CompileFallbackWarning) as caught:
+            got = torch.compile(unsupported, fullgraph=True)(x)
+        assert torch.equal(got.cpu(), unsupported(x).cpu())
+    (warning,) = (w for w in caught if w.category is CompileFallbackWarning)
+    for words in ("2 nodes", "bessel_j1", "float16[5, 70]", "test_compile_errors.py", "way out"):
+        assert words in str(warning.message), words
+
+
+@pytest.mark.parametrize("options", [{}, {"fullgraph": True}, {"backend": "inductor"}], ids=str)
+def test_an_error_names_op_tensors_source_and_a_way_out(options):
+    error = refusal(unsupported, card(5, 70), **options)
+    assert "bessel_j1" in error.what
+    assert error.op == "aten.special_bessel_j1.default"
+    assert any("float16[5, 70]" in tensor for tensor in error.tensors)
+    assert any("device size [2, 5, 64]" in tensor for tensor in error.tensors)
+    assert "test_compile_errors.py" in error.source
+    assert "return torch.special.bessel_j1(y)" in error.source
+    for part in (error.what, error.op, *error.tensors, error.source, "way out"):
+        assert part in str(error)
+
+
+def test_the_error_reaches_the_user_as_it_is():
+    """Not wrapped by Dynamo, and without Dynamo's frames."""
+    error = refusal(unsupported, card(5, 70))
+    assert isinstance(error, RuntimeError)
+    names = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        names.append(traceback.tb_frame.f_code.co_filename)
+        traceback = traceback.tb_next
+    assert not any("_dynamo/convert_frame" in name for name in names)
+
+
+def test_the_environment_can_ask_for_errors():
+    result = fresh(
+        """
+        import torch
+        x = torch.ones(5, 70, dtype=torch.float16, device="spyre")
+        try:
+            torch.compile(lambda x: torch.special.bessel_j1(x))(x)
+        except RuntimeError as error:
+            print(type(error).__mro__[1].__name__, error)
+        """,
+        TORCH_SPYRE_COMPILE_FALLBACK="error",
+        TORCHINDUCTOR_FORCE_DISABLE_CACHES=1,
+    )
+    assert result.output.startswith("Unsupported the card has no op for bessel_j1")
+
+
+@pytest.mark.parametrize("cores", [0, 33, -1, 1000])
+def test_a_number_of_cores_outside_of_the_card(cores):
+    with config.patch(sencores=cores), pytest.raises(Unsupported) as caught:
+        torch.compile(lambda x: x + 1)(card(4))
+    assert f"invalid SENCORES value {cores}" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["64", "many", "0"])
+def test_the_environment_names_a_number_of_cores(value):
+    result = fresh(
+        """
+        import torch
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(4, device="spyre"))
+        except RuntimeError as error:
+            print(error)
+        """,
+        SENCORES=value,
+    )
+    assert "invalid SENCORES value" in result.output
+    assert value in result.output
+
+
+@pytest.mark.parametrize("cores", [1, 3, 32])
+def test_any_number_of_cores_gives_the_same_numbers(cores):
+    x = card(33, 200)
+    with config.patch(sencores=cores):
+        got = torch.compile(lambda x: (x * 2 + 1).sum(0))(x)
+    assert torch.equal(got.cpu(), (x * 2 + 1).sum(0).cpu())
+
+
+def test_a_fallback_that_is_neither_warn_nor_error():
+    with config.patch(compile_fallback="maybe"), pytest.raises(Unsupported, match="maybe"):
+        torch.compile(lambda x: x + 1)(card(4))
+
+
+# ------------------------------------------------------------------------------- faults of our own
+
+
+def test_a_fault_of_the_compiler_is_one_of_these_errors_too(monkeypatch):
+    from torch_spyre._inductor import scheduling
+
+    def broken(*args):
+        raise KeyError("nobody thought of this")
+
+    monkeypatch.setattr(scheduling, "plan_kernel", broken)
+    error = refusal(lambda x: x + 1, card(5))
+    assert isinstance(error.reason, CompilerFault)
+    assert "nobody thought of this" in str(error)
+    assert "report" in str(error)
+    torch._dynamo.reset()
+    with pytest.warns(CompileFallbackWarning, match="nobody thought of this"):
+        got = torch.compile(lambda x: x + 1)(card(5))
+    assert torch.equal(got.cpu(), (card(5) + 1).cpu())
+
+
+def test_what_the_back_end_refuses_is_one_of_these_errors_too(monkeypatch):
+    from torch_spyre.backend import compiler, kernel_cache
+
+    def refuse(bundle):
+        raise MalformedBundle("bundle/sdsc_1.json", "N_.out_", "made up")
+
+    kernel_cache.forget()
+    monkeypatch.setattr(compiler, "check", refuse)
+    error = refusal(lambda x: (x.exp() * 3.25).sum(0), card(7, 70))
+    assert isinstance(error.reason, RefusedByBackEnd)
+    assert error.op == "mul"  # of sdsc_1.json
+    assert "made up" in str(error)
+    assert "test_compile_errors.py" in error.source
+    assert any("device size" in tensor for tensor in error.tensors)
+
+
+def test_a_refusal_without_a_file_names_the_kernel():
+    with pytest.raises(RefusedByBackEnd) as caught, about_bundle("sdsc_fused_add_0", list):
+        raise MalformedBundle("bundle/bundle.mlir", "line 3", "made up")
+    assert caught.value.op == "sdsc_fused_add_0"
+    assert isinstance(caught.value.__cause__, MalformedBundle)
+
+
+# ------------------------------------------------------------------------------------ the class
+
+
+def test_what_is_known_first_stays():
+    error = Unsupported("no", op="exp")
+    error.add("kernel", ["x: float16[3]"], "a.py:3")
+    assert (error.op, error.tensors, error.source) == ("exp", ["x: float16[3]"], "a.py:3")
+    assert str(error).splitlines() == [
+        "no",
+        "  op: exp",
+        "  tensor: x: float16[3]",
+        "  source: a.py:3",
+        f"  way out: {str(error).split('way out: ')[1]}",
+    ]
+
+
+def test_a_hint_replaces_the_general_way_out():
+    assert "way out: wait" in str(Unsupported("no", hint="wait"))
+
+
+def test_an_op_says_what_it_is():
+    error = Unsupported("no", op=OpSpec("exp", False, {}, []))
+    assert error.op == "exp"
+
+
+def test_errors_travel_between_processes():
+    error = pickle.loads(pickle.dumps(Unsupported("no", op="exp", hint="wait")))
+    assert str(error) == str(Unsupported("no", op="exp", hint="wait"))
+
+
+def test_the_line_of_a_stack_trace():
+    trace = '  File "a.py", line 1, in f\n    g(x)\n  File "b.py", line 7, in g\n    return x + 1\n'
+    assert user_line(trace) == 'File "b.py", line 7, in g: return x + 1'
+    assert user_line("  elsewhere ") == "elsewhere"
+    assert user_line("") == ""

@@ -1,0 +1,143 @@
+"""What can be seen of kernels while they are made: log messages, and files of a debug directory.
+
+``TORCH_COMPILE_DEBUG=1`` makes Inductor leave a directory for each graph. In its ``spyre/NAME/``
+there is, for the kernel ``NAME``: its ops before and after each pass, the OpSpecs, the bundle
+(``sdsc_N.json``, ``bundle.mlir``) and the SpyreCode. A kernel that could not be planned leaves what
+was known of it in ``spyre/not_compiled_N/``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
+from torch._inductor.scheduler import SchedulerNode
+from torch._inductor.virtualized import V
+
+from torch_spyre._inductor.codegen.source import kernel_source
+from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor, remember_source
+from torch_spyre._inductor.observe import Pass, watching
+from torch_spyre._inductor.op_spec import OpSpec
+from torch_spyre.backend.compiler import compile_to_spyrecode
+from torch_spyre.backend.errors import MalformedBundle
+from torch_spyre.execution.async_compile import bundle_of
+from torch_spyre.machine import load as load_machine
+
+if TYPE_CHECKING:
+    from torch_spyre._inductor.planning import Kernel
+
+STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
+RESTICKIFY = "ReStickifyOpHBM"
+
+lowering = logging.getLogger("spyre.inductor.lowering")
+stickify = logging.getLogger("spyre.inductor.stickify")
+passes = logging.getLogger("spyre.inductor.passes")
+codegen = logging.getLogger("spyre.inductor.codegen")
+
+
+@contextlib.contextmanager
+def watching_passes() -> Iterator[list[Pass]]:
+    """The passes that run inside, if there is a debug directory to write them to."""
+    record: list[Pass] = []
+    try:
+        with watching(record) if _directory() is not None else contextlib.nullcontext():
+            yield record
+    except Unsupported as error:
+        _write_failure(record, error)
+        raise
+
+
+def kernel_made(
+    name: str, kernel: Kernel, nodes: Sequence[SchedulerNode], record: Sequence[Pass]
+) -> None:
+    """A kernel has a name and is about to be called: tell everybody who wants to know."""
+    handle = set_kernel_post_grad_provenance_tracing(list(nodes), name)
+    V.graph.wrapper_code.write_provenance_debug_handle(name, handle)
+    remember_source(name, nodes)
+    _log(name, kernel, nodes)
+    directory = _directory()
+    if directory is None or (directory / name).exists():
+        return
+    _write_passes(directory / name, record)
+    _write_kernel(directory / name, kernel)
+
+
+# --------------------------------------------------------------------------------------------- log
+
+
+def _log(name: str, kernel: Kernel, nodes: Sequence[SchedulerNode]) -> None:
+    if not codegen.isEnabledFor(logging.INFO) and not stickify.isEnabledFor(logging.INFO):
+        if not lowering.isEnabledFor(logging.INFO) and not passes.isEnabledFor(logging.INFO):
+            return
+    buffers = ", ".join(buffer.get_name() for node in nodes for buffer in node.get_outputs())
+    ops = aten_names(node.node for node in nodes)
+    lowering.info("%s computes %s: %s", name, buffers, ops)
+    for buffer in kernel.args:
+        if buffer.constant is None:
+            stickify.debug("%s: %s", name, describe_tensor(buffer))
+        if buffer.view is not None:
+            how = "copied back after" if buffer.view.written else "copied before"
+            stickify.info("%s: a view of %s is %s the launch", name, buffer.view.of, how)
+    for spec in kernel.specs:
+        if spec.op == RESTICKIFY:
+            stickify.info("%s: restickify of %d bytes, %s", name, _bytes(spec), _sizes(spec))
+        splits = {str(s): n for s, (_, n) in spec.iteration_space.items() if n > 1}
+        cores = math.prod(splits.values())
+        passes.info("%s: %s on %d cores, loops split %s", name, spec.op, cores, splits or "not")
+    passes.info("%s: a pool of %d bytes", name, kernel.pool_bytes)
+    arguments = len(kernel.args) - len(kernel.constants)
+    restickifies = sum(spec.op == RESTICKIFY for spec in kernel.specs)
+    codegen.info(
+        "%s: %d ops (%d restickifies), %d arguments, %d constants",
+        *(name, len(kernel.specs), restickifies, arguments, len(kernel.constants)),
+    )
+
+
+def _bytes(spec: OpSpec) -> int:
+    return STICK_BYTES * math.prod(spec.args[-1].device_size[:-1])
+
+
+def _sizes(spec: OpSpec) -> str:
+    return " to ".join(str(list(arg.device_size)) for arg in spec.args)
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def _directory() -> Path | None:
+    """Of the graph that is being compiled; None if nothing is to be written."""
+    path = getattr(V.debug, "_path", None)
+    return Path(path) / "spyre" if isinstance(path, str) else None
+
+
+def _write_passes(folder: Path, record: Sequence[Pass]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, entry in enumerate(record):
+        (folder / f"ir_{number}_{entry.name}_before.txt").write_text(entry.before)
+        (folder / f"ir_{number}_{entry.name}_after.txt").write_text(entry.after)
+
+
+def _write_kernel(folder: Path, kernel: Kernel) -> None:
+    """The kernel as the run-time compiles it; what goes wrong here goes wrong there too."""
+    (folder / "op_specs.txt").write_text(kernel_source(kernel))
+    try:
+        bundle_of(kernel.specs).write(folder)
+        compile_to_spyrecode(folder, folder / "spyrecode")
+    except (Unsupported, MalformedBundle) as error:
+        (folder / "error.txt").write_text(f"{error}\n")
+
+
+def _write_failure(record: Sequence[Pass], error: Unsupported) -> None:
+    directory = _directory()
+    if directory is None:
+        return
+    number = next(n for n in itertools.count() if not (directory / f"not_compiled_{n}").exists())
+    folder = directory / f"not_compiled_{number}"
+    _write_passes(folder, record)
+    (folder / "error.txt").write_text(f"{error}\n")

@@ -1,0 +1,45 @@
+"""From kernel ops to OpSpecs: loops, layouts, copies, core splits, memory.
+
+Passes are functions from ops to ops, one a file, in the order of :data:`PASSES`. They work on
+:mod:`~torch_spyre._inductor.kernel_ir` with numbers for sizes, and know nothing of Inductor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch_spyre._inductor.kernel_ir import KernelOp
+from torch_spyre._inductor.observe import observed
+from torch_spyre._inductor.planning.cut_loops import cut_loops
+from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
+from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.fold_casts import fold_casts
+from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
+from torch_spyre._inductor.planning.order import products_first
+from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.realign import realign
+from torch_spyre._inductor.planning.restickify import insert_restickifies
+from torch_spyre._inductor.planning.specs import kernel_of
+from torch_spyre._inductor.planning.sticks import choose_layouts
+
+__all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel"]
+
+Pass = Callable[[list[KernelOp]], list[KernelOp]]
+
+PASSES: list[Pass] = [
+    fold_casts,
+    drop_dead_ops,
+    cut_loops,
+    choose_layouts,
+    realign,
+    insert_restickifies,
+    products_first,
+    divide_work,
+]
+
+
+def plan_kernel(ops: list[KernelOp]) -> Kernel:
+    """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
+    for run in PASSES:
+        ops = observed(run, ops)
+    return kernel_of(ops, *plan_pool(ops))

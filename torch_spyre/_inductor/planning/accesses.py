@@ -1,0 +1,41 @@
+"""Questions about one access of an op that several passes ask."""
+
+from __future__ import annotations
+
+import math
+
+from sympy import Symbol
+
+from torch_spyre._inductor.kernel_ir import Access, Buffer
+from torch_spyre._inductor.op_spec import iteration_symbols
+from torch_spyre._inductor.views import device_coordinates
+from torch_spyre.machine import load as load_machine
+
+STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
+MATMUL = "batchmatmul"
+RESTICKIFY = "ReStickifyOpHBM"
+
+
+def stick_symbol(access: Access, space: dict[Symbol, int]) -> Symbol | None:
+    """The loop that moves along the sticks of a buffer; None if none does."""
+    assert access.buffer.layout is not None
+    coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
+    symbols = iteration_symbols(coordinates[-1])
+    return next(iter(symbols)) if len(symbols) == 1 else None
+
+
+def begins_inside(access: Access, space: dict[Symbol, int]) -> bool:
+    """Whether a view begins inside a stick, which a matrix must not."""
+    assert access.buffer.layout is not None
+    coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
+    return coordinates[-1].as_coeff_Add()[0] != 0
+
+
+def symbols_of(access: Access) -> set[Symbol]:
+    """The loops that move an access."""
+    return {symbol for symbol, stride in access.index.strides.items() if stride}
+
+
+def device_bytes(buffer: Buffer) -> int:
+    assert buffer.layout is not None
+    return STICK_BYTES * math.prod(buffer.layout.device_size[:-1])

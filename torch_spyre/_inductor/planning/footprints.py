@@ -1,0 +1,245 @@
+"""Which sticks each core touches, and so which ops cores can run without waiting for each other.
+
+The back end starts a new step, before which all cores wait, where an op touches sticks that another
+core wrote (``torch_spyre.backend.schedule``). Ops agree on a buffer if they have equal footprints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sympy import Symbol
+
+from torch_spyre._C import SpyreTensorLayout
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol, symbols_of
+
+# Over how many cores each loop of an op is split. The order says which cores are neighbours: those
+# with the next part of the first loop that is split.
+Splits = Mapping[Symbol, int]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Which sticks of a buffer the cores touch. Equal ones: every core touches the same."""
+
+    cores: int
+    begin: int  # of the first core, in sticks
+    moves: tuple[tuple[int, int, int], ...]  # (cores to the next part, parts, sticks between them)
+    shape: tuple[tuple[int, int, int], ...]  # (stride, count, count of all cores if uneven)
+    # Cores that share a tile of a product touch what is each other's: equal to none but itself.
+    cohort: int = 0
+
+    @property
+    def span(self) -> int:
+        """From the first to the last stick of a core."""
+        return sum(stride * (count - 1) for stride, count, _ in self.shape) + 1
+
+    @property
+    def end(self) -> int:
+        return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
+
+    def clashes(self, other: Footprint) -> bool:
+        """Whether a core may touch what is another's there."""
+        if self == other and not self.cohort:
+            return False
+        return self.begin < other.end and other.begin < self.end
+
+
+class OpShape:
+    """An op's loops in units that cores can share: sticks where any tensor has its sticks."""
+
+    def __init__(self, op: KernelOp) -> None:
+        self.op = op
+        self.reduced = op.reduced
+        # K of a matrix product, which several cores may share.
+        self.contracted = list(op.space)[-1] if op.op == MATMUL else None
+        self.accesses = [*op.inputs, op.output]
+        self.sticks = [stick_symbol(access, op.space) for access in self.accesses]
+        self.unit = dict.fromkeys(op.space, 1)
+        for access, stick in zip(self.accesses, self.sticks, strict=True):
+            if stick is not None:
+                elems = access.buffer.format.elems_per_stick()
+                self.unit[stick] = max(self.unit[stick], elems)
+        self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
+        self._walks: dict[int, _Walk] = {}
+        self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
+
+    def runs_alone(self, splits: Splits) -> bool:
+        """Whether cores share rows of a factor of a product: the card then runs it as a whole."""
+        if self.contracted is None:
+            return False
+        factor = symbols_of(self.op.inputs[1])
+        return any(parts > 1 and symbol not in factor for symbol, parts in splits.items())
+
+    def chunk(self, symbol: Symbol, parts: int) -> int:
+        """How many iterations of a loop all cores but the last have."""
+        if parts == 1:
+            return self.op.space[symbol]
+        return math.ceil(self.units[symbol] / parts) * self.unit[symbol]
+
+    def largest_part(self, splits: Splits) -> int:
+        """Iterations of the core that has most."""
+        return math.prod(self.chunk(symbol, parts) for symbol, parts in splits.items())
+
+    def footprints(self, splits: Splits) -> list[Footprint]:
+        """Of the inputs and of the output."""
+        key = tuple(splits.items())
+        if key not in self._footprints:
+            order = [symbol for symbol, parts in key if parts > 1]
+            if self.contracted in order:  # cores that share a tile are neighbours
+                order = [order[-1], *order[:-1]]
+            self._footprints[key] = [
+                self._footprint(i, splits, order) for i in range(len(self.accesses))
+            ]
+        return self._footprints[key]
+
+    def walk(self, position: int) -> _Walk:
+        if position not in self._walks:
+            self._walks[position] = _Walk(self.accesses[position])
+        return self._walks[position]
+
+    def _footprint(self, position: int, splits: Splits, order: list[Symbol]) -> Footprint:
+        walk, stick = self.walk(position), self.sticks[position]
+        elems = self.accesses[position].buffer.format.elems_per_stick()
+        moves, cores = [], 1
+        for symbol in order:
+            move = walk.sticks(symbol, self.chunk(symbol, splits[symbol]))
+            if symbol in walk.strides:
+                moves.append((cores, splits[symbol], move))
+            cores *= splits[symbol]
+        shape = []
+        for symbol in walk.strides:
+            unit = elems if symbol == stick else 1
+            parts = splits.get(symbol, 1)
+            count = math.ceil(self.chunk(symbol, parts) / unit)
+            of_all = math.ceil(self.op.space[symbol] / unit)
+            if of_all > 1:
+                uneven = of_all if count * parts != of_all else 0
+                shape.append((walk.sticks(symbol, unit), count, uneven))
+        cohort = id(self.op) if self.contracted in order else 0
+        return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
+
+    def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
+        """Splits with which an input has a footprint, as far as single loops can tell."""
+        walk = self.walk(position)
+        found: dict[Symbol, int] = {}
+        for _, parts, move in footprint.moves:
+            for symbol in walk.strides:
+                if symbol in found or symbol in self.reduced or self.units[symbol] < parts:
+                    continue
+                if walk.sticks(symbol, self.chunk(symbol, parts)) == move:
+                    found[symbol] = parts
+                    break
+            else:
+                return None
+        return self.in_order(found)
+
+    def in_order(self, splits: Splits) -> dict[Symbol, int]:
+        """All loops with their splits, those that are split in the order given.
+
+        Loops of a matrix product have their places.
+        """
+        if self.contracted is not None:
+            return {symbol: splits.get(symbol, 1) for symbol in self.op.space}
+        order = iter(splits)
+        places = [next(order) if symbol in splits else symbol for symbol in self.op.space]
+        return {symbol: splits.get(symbol, 1) for symbol in places}
+
+
+class _Walk:
+    """How far the loops of an op move one of its accesses, in sticks."""
+
+    def __init__(self, access: Access) -> None:
+        assert access.buffer.layout is not None
+        self.strides = {s: stride for s, stride in access.index.strides.items() if stride}
+        self._digits = _digits(access.buffer.layout)
+        self._offset = access.index.offset
+        self.begin = self._stick(self._offset)
+
+    def sticks(self, symbol: Symbol, iterations: int) -> int:
+        stride = self.strides.get(symbol, 0)
+        return self._stick(self._offset + iterations * stride) - self.begin if stride else 0
+
+    def _stick(self, offset: int) -> int:
+        number = 0
+        for stride, sticks in self._digits:
+            digit, offset = divmod(offset, stride)
+            number += digit * sticks
+        return number
+
+
+def _merged_moves(moves: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """With loops put together that are split as one loop over both would be."""
+    result: list[tuple[int, int, int]] = []
+    for cores, parts, move in moves:
+        if result:
+            before, count, step = result[-1]
+            if cores == before * count and move == step * count:
+                result[-1] = (before, count * parts, step)
+                continue
+        result.append((cores, parts, move))
+    return tuple(result)
+
+
+def _merged(shape: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Without steps of one, and with dense ones put together."""
+    result: list[tuple[int, int, int]] = []
+    for stride, count, uneven in sorted(shape, reverse=True):
+        if count == 1 and not uneven:
+            continue
+        if result and not uneven and not result[-1][2] and result[-1][0] == stride * count:
+            result[-1] = (stride, count * result[-1][1], 0)
+        else:
+            result.append((stride, count, uneven))
+    return tuple(result)
+
+
+def _digits(layout: SpyreTensorLayout) -> list[tuple[int, int]]:
+    """(host stride, sticks) of the device dimensions, by falling host stride."""
+    sizes, strides = list(layout.device_size), list(layout.stride_map)
+    digits = []
+    sticks = 1
+    for dim in range(len(sizes) - 1, -1, -1):
+        if dim < len(sizes) - 1:
+            if strides[dim] > 0 and sizes[dim] > 1:
+                digits.append((strides[dim], sticks))
+            sticks *= sizes[dim]
+        elif strides[dim] > 0:
+            digits.append((strides[dim], 0))
+    return sorted(digits, reverse=True)
+
+
+@dataclass
+class Group:
+    """Ops that cores run without waiting for each other."""
+
+    touches: dict[Buffer, dict[Footprint, bool]] = field(default_factory=dict)  # True: writes
+    empty: bool = True
+    closed: bool = False  # an op that runs alone
+
+    def accepts(self, shape: OpShape, splits: Splits) -> bool:
+        if self.empty:
+            return True
+        if self.closed or shape.runs_alone(splits):
+            return False
+        for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
+            writes = access is shape.op.output
+            for other, written in self.touches.get(access.buffer, {}).items():
+                if (writes or written) and footprint.clashes(other):
+                    return False
+        return True
+
+    def with_op(self, shape: OpShape, splits: Splits, gone: set[Buffer]) -> Group:
+        """The group and one more op; ``gone`` are buffers that no later op touches."""
+        if shape.runs_alone(splits):
+            return Group({}, empty=False, closed=True)
+        touches = {b: known for b, known in self.touches.items() if b not in gone}
+        for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
+            if access.buffer not in gone:
+                known = dict(touches.get(access.buffer, {}))
+                known[footprint] = known.get(footprint, False) or access is shape.op.output
+                touches[access.buffer] = known
+        return Group(touches, empty=False)

@@ -1,0 +1,31 @@
+"""What planning gives, and how it says that a kernel has to be another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_spyre._inductor.kernel_ir import Buffer
+from torch_spyre._inductor.op_spec import OpSpec
+
+
+@dataclass
+class Kernel:
+    """Ready to be written: specs, and what a launch needs."""
+
+    specs: list[OpSpec]
+    args: list[Buffer]  # in the order of the call; constants are the last ones
+    pool_bytes: int = 0
+
+    @property
+    def constants(self) -> list[Buffer]:
+        return [buffer for buffer in self.args if buffer.constant is not None]
+
+
+class MustSplit(Exception):
+    """An op touches what only the kernel knows in a way that takes a copy outside of it."""
+
+    def __init__(self, node: int, buffer: str, writes: bool) -> None:
+        super().__init__(node, buffer)
+        self.node = node
+        self.buffer = buffer
+        self.writes = writes  # the buffer must be known outside; else the kernel ends before

@@ -1,0 +1,130 @@
+"""Where intermediates lie in the pool.
+
+Memory is used again as soon as what it held is not needed. Inside of a step, where cores do not
+wait for each other, only by what lies exactly so: else a core might write what another still reads,
+and the cores would have to wait. A pointwise op may write to the place of an input that dies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import device_bytes
+from torch_spyre._inductor.planning.footprints import Footprint, Group, OpShape
+from torch_spyre.machine import load as load_machine
+from torch_spyre.ops.table import OPS
+
+SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
+# For so many ops memory is not used again, if there is enough: the back end can then change the
+# order of ops, to bring those together that work on the same.
+REST = 8
+
+
+@dataclass(eq=False)
+class _Local:
+    buffer: Buffer
+    size: int  # bytes
+    born: int  # op that writes it first
+    step: int  # and the step of that op
+    footprint: Footprint | None  # None: not the same in all ops
+    dies: int = 0  # last op that touches it
+    last_step: int = 0
+    same_elements: frozenset[Buffer] = frozenset()  # inputs of its op, read where it is written
+    place: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.place + self.size
+
+
+def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
+    """Places of the locals and the bytes of the pool. Needs splits."""
+    locals_ = _locals(ops)
+    peak = _place(locals_, keep_cores_apart=True)
+    if peak > SEGMENT_BYTES:
+        peak = _place(locals_, keep_cores_apart=False)
+    if peak > SEGMENT_BYTES:
+        raise Unsupported(
+            f"the intermediates of the kernel need {peak} bytes, more than a segment",
+            hint="compile smaller parts of the model, or smaller tensors",
+        )
+    return {local.buffer: local.place for local in locals_}, peak
+
+
+def _locals(ops: list[KernelOp]) -> list[_Local]:
+    known: dict[Buffer, _Local] = {}
+    group, step = Group(), 0
+    for time, op in enumerate(ops):
+        shape = OpShape(op)
+        if not group.accepts(shape, op.splits):
+            group, step = Group(), step + 1
+        group = group.with_op(shape, op.splits, set())
+        for access, footprint in zip(shape.accesses, shape.footprints(op.splits), strict=True):
+            buffer = access.buffer
+            if not buffer.local:
+                continue
+            if buffer not in known:
+                known[buffer] = _Local(buffer, device_bytes(buffer), time, step, footprint)
+            local = known[buffer]
+            local.dies, local.last_step = time, step
+            if local.footprint != footprint:
+                local.footprint = None
+        target = known.get(op.output.buffer)
+        if target is not None and target.born == time:
+            target.same_elements = _same_elements(op)
+    return list(known.values())
+
+
+def _place(locals_: list[_Local], keep_cores_apart: bool) -> int:
+    """Best fit, in the order of birth; returns the bytes needed."""
+    peak = 0
+    near: list[_Local] = []  # that may still be in the way
+    for local in locals_:
+        near = [old for old in near if _in_the_way(old, local, keep_cores_apart)]
+        local.place = _best_place(local, near, peak)
+        peak = max(peak, local.end)
+        near.append(local)
+    return peak
+
+
+def _in_the_way(old: _Local, new: _Local, keep_cores_apart: bool) -> bool:
+    if not config.hbm_planning or old.dies >= new.born:
+        return True
+    if keep_cores_apart and old.dies + REST >= new.born:
+        return True
+    return keep_cores_apart and old.last_step >= new.step
+
+
+def _best_place(local: _Local, near: list[_Local], peak: int) -> int:
+    if config.hbm_planning:
+        for old in near:
+            begin, end = old.place, old.end
+            meets = [other for other in near if other.place < end and begin < other.end]
+            if all(_takes_place_of(local, other) for other in meets):
+                return begin
+    gaps: list[tuple[int, int]] = []  # (waste, place)
+    place = 0
+    for begin, end in [*sorted((old.place, old.end) for old in near), (peak, peak)]:
+        if begin - place >= local.size:
+            gaps.append((begin - place - local.size, place))
+        place = max(place, end)
+    return min(gaps)[1] if gaps else place
+
+
+def _takes_place_of(new: _Local, old: _Local) -> bool:
+    """Whether what is in the way is not: every core writes what it has itself read before."""
+    if old.footprint is None or (old.footprint, old.size) != (new.footprint, new.size):
+        return False
+    return old.dies < new.born or (old.dies == new.born and old.buffer in new.same_elements)
+
+
+def _same_elements(op: KernelOp) -> frozenset[Buffer]:
+    """Inputs of a pointwise op whose elements lie as those of its result."""
+    if OPS[op.op].kind != "pointwise":
+        return frozenset()
+    layout, index = op.output.buffer.layout, op.output.index
+    other = {a.buffer for a in op.inputs if (a.buffer.layout, a.index) != (layout, index)}
+    return frozenset(a.buffer for a in op.inputs) - other

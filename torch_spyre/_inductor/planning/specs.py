@@ -1,0 +1,83 @@
+"""From planned ops to OpSpecs."""
+
+from __future__ import annotations
+
+import sympy
+from sympy import Expr, Symbol
+
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
+from torch_spyre._inductor.op_spec import OpSpec, TensorArg
+from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
+from torch_spyre._inductor.planning.kernel import Kernel
+from torch_spyre._inductor.views import device_coordinates
+from torch_spyre.machine import load as load_machine
+
+SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
+
+
+def kernel_of(ops: list[KernelOp], pool: dict[Buffer, int], pool_bytes: int) -> Kernel:
+    """The kernel that runs the ops, with locals where ``pool`` says."""
+    args = _arguments(ops)
+    numbers = {buffer: i for i, buffer in enumerate(args)}
+    shift = 1 if pool_bytes else 0  # the pool takes the first segment
+    specs = [_spec(op, numbers, pool, shift) for op in ops]
+    return Kernel(specs, args, pool_bytes)
+
+
+def _arguments(ops: list[KernelOp]) -> list[Buffer]:
+    seen: dict[Buffer, None] = {}
+    for op in ops:
+        for access in [*op.inputs, op.output]:
+            if not access.buffer.local:
+                seen.setdefault(access.buffer)
+    return sorted(seen, key=lambda buffer: buffer.constant is not None)
+
+
+def _spec(
+    op: KernelOp,
+    numbers: dict[Buffer, int],
+    pool: dict[Buffer, int],
+    shift: int,
+) -> OpSpec:
+    space: dict[Symbol, tuple[Expr, int]] = {
+        s: (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
+    }
+    args = []
+    units: list[Symbol] = []
+    reference = op.inputs[0] if op.reduced and op.op != MATMUL else op.output
+    stick = stick_symbol(reference, op.space)
+    for access in [*op.inputs, op.output]:
+        buffer = access.buffer
+        assert buffer.layout is not None
+        coordinates, _ = device_coordinates(buffer.layout, access.index, op.space)
+        outer = set().union(*(c.free_symbols for c in coordinates[:-1]))
+        if not coordinates[-1].free_symbols and stick in outer:
+            # The op's stick dimension counts rows here: the sticks get a dimension of their own.
+            unit = Symbol(f"u{len(units)}")
+            units.append(unit)
+            coordinates[-1] += unit
+        number = numbers.get(buffer, -1)
+        where = (
+            {"pool": pool[buffer]} if buffer.local else {"hbm": (number + shift) * SEGMENT_BYTES}
+        )
+        args.append(
+            TensorArg(
+                access is not op.output,
+                number,
+                buffer.format,
+                list(buffer.layout.device_size),
+                coordinates,
+                where,
+                list(buffer.layout.stride_map),
+            )
+        )
+    # Dimensions of one index go first: the last labels have a meaning.
+    space = {unit: (sympy.Integer(1), 1) for unit in units} | space
+    info: dict[str, object] = {}
+    if op.constants:
+        info["constants"] = op.constants
+    if op.exact:
+        info["compute"] = "int64"
+    if str(op.output.buffer.dtype) == "torch.bool":
+        info["narrow"] = "bool"
+    return OpSpec(op.op, bool(op.reduced), space, args, info)

@@ -1,0 +1,1 @@
+"""What compiled graphs call: kernels that are found or compiled, and launched."""

@@ -1,0 +1,131 @@
+"""``async_compile`` of generated code: from the text of a kernel to something that runs."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor.async_compile import AsyncCompile
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.cache_key import compiler_digest
+from torch_spyre._inductor.errors import about_bundle
+from torch_spyre.backend import kernel_cache
+from torch_spyre.execution.kernel_runner import (
+    Constants,
+    Expected,
+    SDSCKernelRunner,
+    UnimplementedKernelRunner,
+)
+
+if TYPE_CHECKING:
+    from torch_spyre._inductor.codegen.bundle import Bundle
+    from torch_spyre._inductor.op_spec import KernelEntry
+
+log = logging.getLogger("spyre.execution")
+
+
+class SpyreAsyncCompile(AsyncCompile):
+    """Inductor's compiler of kernels, with ours added."""
+
+    def sdsc(
+        self,
+        name: str,
+        specs: str | Sequence[KernelEntry],
+        expected: Expected = (),
+        outputs: Sequence[int] = (),
+        constants: Constants = (),
+        pool_bytes: int = 0,
+    ) -> SDSCKernelRunner | UnimplementedKernelRunner:
+        """A kernel from its OpSpecs, or from their text, which is read only if it is a new one."""
+        if not isinstance(specs, str):
+            missing = _unimplemented(specs)
+            if missing is not None:
+                return UnimplementedKernelRunner(name, missing)
+            with about_bundle(name, lambda: specs):
+                binary = kernel_cache.compiled_program(bundle_of(specs))
+        else:
+
+            def make() -> Bundle:
+                log.info("%s is not known yet: compiled", name)
+                return bundle_of(kernel_of(specs))
+
+            options = sorted(_options().items())
+            source = f"{compiler_digest()}\n{options}\n{specs}"
+            with about_bundle(name, lambda: kernel_of(specs)):
+                binary = kernel_cache.program_from(source, make)
+        log.info("%s: a program of %d bytes", name, len(binary))
+        return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes)
+
+
+def _options() -> dict[str, bool]:
+    return {
+        "symbolic": config.bundle_symbolic_args,
+        "unroll_loops": config.unroll_loops,
+        "k_fast_emission": config.core_id_k_fast_emission,
+    }
+
+
+def bundle_of(specs: Sequence[KernelEntry]) -> Bundle:
+    from torch_spyre._inductor.codegen.bundle import make_bundle
+
+    return make_bundle(specs, **_options())
+
+
+def _unimplemented(specs: Sequence[KernelEntry]) -> str | None:
+    from torch_spyre._inductor.op_spec import UnimplementedOp, walk
+
+    return next((e.op for e in walk(list(specs)) if isinstance(e, UnimplementedOp)), None)
+
+
+def kernel_of(text: str) -> list[KernelEntry]:
+    """The OpSpecs that a text of generated code stands for."""
+    return eval(text, _names())
+
+
+@functools.cache
+def _names() -> dict[str, Any]:
+    """What the text of a kernel may name."""
+    from torch_spyre._C import DataFormats
+    from torch_spyre._inductor import op_spec
+
+    names = ("IndirectAccess", "LoopSpec", "OpSpec", "TensorArg", "UnimplementedOp")
+    return {name: getattr(op_spec, name) for name in names} | {
+        "DataFormats": DataFormats,
+        "sympify": _expression,
+    }
+
+
+class _Symbols(dict[str, Any]):
+    """Every name that is not a function is a loop variable."""
+
+    def __missing__(self, name: str) -> Any:
+        from sympy import Symbol
+
+        return Symbol(name, integer=True, nonnegative=True)
+
+
+class _ExactNumbers(ast.NodeTransformer):
+    """``1/3`` is a fraction."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if not isinstance(node.value, int):
+            return node
+        call = ast.Call(ast.Name("Integer", ast.Load()), [node], [])
+        return ast.fix_missing_locations(ast.copy_location(call, node))
+
+
+@functools.cache
+def _expression(text: str) -> Any:
+    """``sympify`` of what we wrote ourselves: its parser takes ten times as long."""
+    import sympy
+
+    from torch_spyre._inductor.op_spec import IndirectAccess
+
+    tree = _ExactNumbers().visit(ast.parse(text, mode="eval"))
+    functions = {"floor": sympy.floor, "Mod": sympy.Mod, "IndirectAccess": IndirectAccess}
+    names = _Symbols(functions, Integer=sympy.Integer)
+    return eval(compile(tree, "<expression>", "eval"), {"__builtins__": {}}, names)

@@ -1,0 +1,113 @@
+"""Compiled kernels and how they are launched."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from torch_spyre import _C
+from torch_spyre._C import SpyreTensorLayout
+from torch_spyre._inductor.kernel_ir import Ramp
+
+log = logging.getLogger("spyre.execution")
+
+# Layout, strides and storage offset that a kernel was compiled for.
+Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
+Constants = Sequence[tuple[float | Ramp, torch.dtype]]
+
+
+class SDSCKernelRunner:
+    """A compiled kernel: a program of the card, and what the program expects of its operands."""
+
+    def __init__(
+        self,
+        name: str,
+        binary: bytes,
+        expected: Expected = (),
+        outputs: Sequence[int] = (),  # which arguments it writes
+        constants: Constants = (),  # operands of its own, after the arguments
+        pool_bytes: int = 0,  # of intermediates: an operand of its own, before the arguments
+    ) -> None:
+        self.name = name
+        self.binary = binary
+        self.expected = list(expected)
+        self.outputs = frozenset(outputs)
+        self.constants = constants
+        self.pool_bytes = pool_bytes
+        self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
+
+    def run(self, *args: torch.Tensor) -> None:
+        """What generated code calls."""
+        launch_kernel(self, args)
+
+    def load(self, device: int) -> tuple[_C._Program, list[torch.Tensor]]:
+        """The program and the constants on a card, brought there once."""
+        constants = [constant_tensor(value, dtype, device) for value, dtype in self.constants]
+        program = _C._Program(self.binary, device, self.expected)
+        self.loaded[device] = program, constants
+        return program, constants
+
+
+def launch_kernel(kernel: SDSCKernelRunner, args: Sequence[torch.Tensor]) -> None:
+    """Launch a kernel on the current stream of its arguments' device, without waiting for it."""
+    device = args[0].get_device()
+    program, constants = kernel.loaded.get(device) or kernel.load(device)
+    operands = [*args, *constants]
+    first = 0
+    if kernel.pool_bytes:
+        pool = torch.empty(kernel.pool_bytes, dtype=torch.int8, device=args[0].device)
+        operands.insert(0, pool)
+        first = 1
+    if program.launch(operands, first) >= 0:
+        _launch_on_copies(kernel, program, operands, first)
+
+
+def _launch_on_copies(
+    kernel: SDSCKernelRunner, program: _C._Program, operands: list[torch.Tensor], first: int
+) -> None:
+    """Some tensor does not lie as the kernel was compiled for: use one that does."""
+    copied = []
+    for i, (layout, stride, offset) in enumerate(kernel.expected):
+        tensor = operands[first + i]
+        placed = tensor.device_tensor_layout() == layout  # type: ignore[attr-defined]
+        if placed and list(tensor.stride()) == stride and tensor.storage_offset() == offset:
+            continue
+        span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
+        with torch.spyre.device(tensor.device):  # type: ignore[attr-defined]
+            storage = _C.spyre_empty_with_layout([offset + span], [1], tensor.dtype, layout)
+        log.info("%s: argument %d does not lie as expected, and is copied", kernel.name, i)
+        view = storage.as_strided(tensor.shape, stride, offset)
+        view.copy_(tensor)
+        operands[first + i] = view
+        if i in kernel.outputs:
+            copied.append((tensor, view))
+    failed = program.launch(operands, first)
+    assert failed < 0, f"{kernel.name}: operand {failed} still does not fit"
+    for tensor, view in copied:
+        tensor.copy_(view)
+
+
+class UnimplementedKernelRunner:
+    """A kernel with an op that the back end does not have: an error, but only if it runs."""
+
+    def __init__(self, name: str, op: str) -> None:
+        self.name = name
+        self.op = op
+
+    def run(self, *args: torch.Tensor) -> None:
+        raise RuntimeError(f"Invoked {self.name} which contains unimplemented operation {self.op}")
+
+
+@functools.cache
+def constant_tensor(value: float | Ramp, dtype: torch.dtype, device: int) -> torch.Tensor:
+    """A constant on the card, made once."""
+    host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
+    return host.to(torch.device("spyre", device))
+
+
+def get_raw_stream(device: int) -> int:
+    """What Inductor's wrapper asks for at its beginning."""
+    return torch.spyre.current_stream(device).stream_id  # type: ignore[attr-defined]
