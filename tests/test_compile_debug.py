@@ -93,6 +93,7 @@ def test_passes_leave_the_ops_before_and_after(debug_directory):
     assert "batchmatmul(" in first
     assert "ReStickifyOpHBM" not in first
     assert "ReStickifyOpHBM" in last
+    assert "cores split c0 by " in last
     assert "y = torch.relu(x @ w) * 2" in first
     assert "float16[128, 70], stride [70, 1], device size [2, 128, 64]" in first
 
@@ -147,7 +148,7 @@ def turned(x):
     ("component", "words"),
     [
         ("spyre.inductor.lowering", ["computes buf0", "aten.mul.Tensor"]),
-        ("spyre.inductor.stickify", ["restickify of 32768 bytes"]),
+        ("spyre.inductor.stickify", ["32768 bytes restickified"]),
         ("spyre.inductor.passes", ["add on 32 cores", "a pool of"]),
         ("spyre.inductor.codegen", ["sdsc_fused", "restickifies)", "2 arguments", "2 constants"]),
     ],

@@ -23,16 +23,13 @@ from torch._inductor.virtualized import V
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor, remember_source
 from torch_spyre._inductor.observe import Pass, watching
-from torch_spyre._inductor.op_spec import OpSpec
 from torch_spyre.backend.compiler import compile_to_spyrecode
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.execution.async_compile import bundle_of
-from torch_spyre.machine import load as load_machine
 
 if TYPE_CHECKING:
     from torch_spyre._inductor.planning import Kernel
 
-STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
 RESTICKIFY = "ReStickifyOpHBM"
 
 lowering = logging.getLogger("spyre.inductor.lowering")
@@ -85,8 +82,6 @@ def _log(name: str, kernel: Kernel, nodes: Sequence[SchedulerNode]) -> None:
             how = "copied back after" if buffer.view.written else "copied before"
             stickify.info("%s: a view of %s is %s the launch", name, buffer.view.of, how)
     for spec in kernel.specs:
-        if spec.op == RESTICKIFY:
-            stickify.info("%s: restickify of %d bytes, %s", name, _bytes(spec), _sizes(spec))
         splits = {str(s): n for s, (_, n) in spec.iteration_space.items() if n > 1}
         cores = math.prod(splits.values())
         passes.info("%s: %s on %d cores, loops split %s", name, spec.op, cores, splits or "not")
@@ -97,14 +92,6 @@ def _log(name: str, kernel: Kernel, nodes: Sequence[SchedulerNode]) -> None:
         "%s: %d ops (%d restickifies), %d arguments, %d constants",
         *(name, len(kernel.specs), restickifies, arguments, len(kernel.constants)),
     )
-
-
-def _bytes(spec: OpSpec) -> int:
-    return STICK_BYTES * math.prod(spec.args[-1].device_size[:-1])
-
-
-def _sizes(spec: OpSpec) -> str:
-    return " to ".join(str(list(arg.device_size)) for arg in spec.args)
 
 
 # ------------------------------------------------------------------------------------------- files

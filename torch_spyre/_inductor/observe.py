@@ -57,7 +57,8 @@ def text_of(ops: Sequence[KernelOp]) -> str:
         if op.origin != origin:
             origin = op.origin
             lines.append(f"# {user_line(origin)}")
-        lines.append(str(op))
+        splits = ", ".join(f"{s} by {n}" for s, n in op.splits.items() if n > 1)
+        lines.append(f"{op}, cores split {splits}" if splits else str(op))
     buffers = dict.fromkeys(a.buffer for op in ops for a in [*op.inputs, op.output])
     return "\n".join([*lines, "", *map(describe_tensor, buffers), ""])
 

@@ -43,11 +43,12 @@ class LinearIndex:
         strides = {}
         for symbol in symbols:
             stride = index.coeff(symbol, 1)
-            if not stride.is_Integer:
-                return None
-            strides[symbol] = int(stride)
-        rest = index - sum(stride * symbol for symbol, stride in strides.items())
-        return LinearIndex(int(rest), strides) if rest.is_Integer else None
+            strides[symbol] = int(stride) if stride.is_Integer else stride
+        offset = sympy.expand(index - sum(stride * symbol for symbol, stride in strides.items()))
+        linear = LinearIndex(int(offset) if offset.is_Integer else offset, strides)
+        # Other symbols are sizes that a launch knows.
+        unknown = sympy.Tuple(offset, *strides.values()).free_symbols
+        return linear if unknown.isdisjoint(symbols) else None
 
     @property
     def expression(self) -> Expr:
@@ -132,11 +133,14 @@ def _separate_digits(
 
 
 def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -> list[Expr]:
-    rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
+    whole = rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
     digits = []
-    for stride in strides:
-        digits.append(sympy.floor(rest / stride))
-        rest = sympy.Mod(rest, stride)
+    for position, stride in enumerate(strides):
+        digit = sympy.floor(rest / stride)
+        digits.append(digit)
+        # Not Mod of Mod: sympy makes Mod(2*Mod(i, 6)**2, 3) of Mod(Mod(2*i, 12), 3).
+        nested = any(above % stride for above in strides[:position]) or whole.has(sympy.Mod)
+        rest = rest - stride * digit if nested else sympy.Mod(whole, stride)
     return digits
 
 
@@ -147,7 +151,7 @@ def compute_coordinates(
     order = [dim for dim, step in enumerate(stride) if step > 0 and size[dim] > 1]
     order.sort(key=lambda dim: -stride[dim])
     steps = [int(stride[dim]) for dim in order]
-    linear = LinearIndex.of(sympy.sympify(index), list(ranges))
+    linear = LinearIndex.of(sympy.sympify(index), tuple(ranges))
     if linear is None:
         plain = sympy.sympify(index).replace(ModularIndexing, _modulo)
         loops: tuple[_Term, ...] = (_Term(1, plain.replace(FloorDiv, _floor), 1),)
