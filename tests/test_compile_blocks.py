@@ -147,6 +147,21 @@ def test_attention_with_a_mask(mask):
     assert_near(outcome.results[0], exact_attention(q, k, v, mask))
 
 
+@pytest.mark.parametrize("rows", [1, None])
+def test_attention_over_a_growing_number_of_keys(rows):
+    """Sizes are symbols, heads are not."""
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True, is_causal=rows is None)
+
+    compiled_attend = torch.compile(attend, fullgraph=True, dynamic=True)
+    for keys in (7, 9, 20):
+        q = card(2, 4, rows or keys, 64)
+        k, v = card(2, 2, keys, 64, seed=1), card(2, 2, keys, 64, seed=2)
+        right = exact_attention(q, k, v, None, rows is None)
+        assert_near(compiled_attend(q, k, v), right)
+
+
 def test_attention_from_one_projection():
     """Heads are views of the projection, and their results are put together without a copy."""
 

@@ -26,6 +26,7 @@ def apply() -> None:
     _module_moves()
     _gradient_scaler()
     _compile()
+    _custom_ops()
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
 
@@ -199,6 +200,21 @@ def _gradient_scaler() -> None:
             self._scale = scale
 
     scaler.unscale_ = unscale_  # type: ignore[method-assign]
+
+
+def _custom_ops() -> None:
+    """``torch.ops.spyre``: its ops are defined when the first of them is looked up.
+
+    Missing upstream: a hook for namespaces of ops, so that nothing is defined by an import.
+    """
+
+    class Namespace(torch._ops._OpNamespace):
+        def __getattr__(self, op_name: str) -> Any:
+            from torch_spyre.ops import custom as custom  # defines them, once
+
+            return super().__getattr__(op_name)
+
+    torch.ops.spyre = Namespace("spyre")  # type: ignore[attr-defined]
 
 
 def _compile() -> None:

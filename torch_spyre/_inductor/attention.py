@@ -48,6 +48,8 @@ def attention(
         return None
     *lead, heads, rows, size = query.get_size()
     key_heads, keys = key.get_size()[-3], key.get_size()[-2]
+    # Numbers of a model, not of its input: known, even where sizes are symbols.
+    heads, key_heads, size = V.graph.sizevars.guard_int_seq([heads, key_heads, size])
     group = heads // key_heads
     grouped = [*lead, key_heads, group, rows]
     if scale is None:

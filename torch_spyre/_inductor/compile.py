@@ -35,8 +35,7 @@ from torch_spyre.machine import load as load_machine
 log = logging.getLogger("spyre.inductor")
 
 CORES = int(load_machine().value("card.cores"))
-# Random numbers are those of eager: from the card's generator, in the same order.
-RANDOM = {"fallback_random": True}
+
 SETTINGS = {
     "split_reductions": False,
     "benchmark_harness": False,
@@ -47,11 +46,12 @@ SETTINGS = {
     # Templates and fused products of other devices.
     "max_autotune": False,
     "max_autotune_gemm": False,
+    # Random numbers are those of eager: from the card's generator, in the same order.
+    "fallback_random": True,
     # Scheduling puts loops into kernels itself, after Inductor looked for pairs to fuse and for
     # parts to capture: neither finds anything here, and both take time for every node.
     "max_fusion_buffer_group_pairwise_attempts": 0,
     "graph_partition": False,
-    **RANDOM,
 }
 
 

@@ -84,6 +84,8 @@ WHOLE = [
     aten.embedding_dense_backward,
     aten.native_dropout,
     aten.native_dropout_backward,
+    aten.im2col,
+    aten.col2im,
     aten.index_select,
     aten.max_pool2d_with_indices,
     aten.max_pool2d_with_indices_backward,
