@@ -150,7 +150,7 @@ def compute_coordinates(
     order = [dim for dim, step in enumerate(stride) if step > 0 and size[dim] > 1]
     order.sort(key=lambda dim: -stride[dim])
     steps = [int(stride[dim]) for dim in order]
-    linear = LinearIndex.of(sympy.sympify(index), list(ranges))
+    linear = LinearIndex.of(sympy.sympify(index), tuple(ranges))
     if linear is None:
         plain = sympy.sympify(index).replace(ModularIndexing, _modulo)
         loops: tuple[_Term, ...] = (_Term(1, plain.replace(FloorDiv, _floor), 1),)
