@@ -16,14 +16,16 @@ from torch_spyre._C import SpyreTensorLayout, _Program
 from torch_spyre._inductor import config
 from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, contiguous_strides
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, contiguous_strides
 from torch_spyre._inductor.planning import PASSES, MustSplit, plan_kernel
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.matmul_cost import Product, divisions
+from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import expressible, realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
@@ -245,6 +247,86 @@ def test_what_is_written_in_between_stays_converted():
     ops = drop_dead_ops(fold_casts(widened_sum(mutated=True)))
     assert [each.op for each in ops] == ["dl16tofp32", "neg", "mul"]
     assert interpret(ops, numbered(ops[-1].inputs[0].buffer, ops[1].output.buffer))["out"]
+
+
+def repeated_heads():
+    """scores = q @ expand(k).T as grouped heads have it, and a transposed copy of the result."""
+    q, k = buffer("q", 2, 3, 4, 64), buffer("k", 2, 5, 64)
+    wide, t, out = local("wide", 2, 3, 5, 64), local("t", 2, 3, 4, 5), buffer("out", 4, 2, 3, 5)
+    h, g, m, n, e = (Symbol(name, integer=True, nonnegative=True) for name in "hgmne")
+    return [
+        op("identity", {h: 2, g: 3, n: 5, e: 64}, [at(k, h, n, e)], at(wide, h, g, n, e)),
+        op("batchmatmul", {h: 2, g: 3, m: 4, n: 5, e: 64},
+           [at(q, h, g, m, e), at(wide, h, g, n, e)], at(t, h, g, m, n)),
+        op("identity", {m: 4, h: 2, g: 3, n: 5}, [at(t, h, g, m, n)], at(out, m, h, g, n)),
+    ]  # fmt: skip
+
+
+def test_copies_that_repeat_or_transpose_are_elided():
+    inputs = repeated_heads()[1].inputs[0].buffer, repeated_heads()[0].inputs[0].buffer
+    want = interpret(repeated_heads(), numbered(*inputs))["out"]
+    ops = drop_dead_ops(elide_copies(repeated_heads()))
+    assert [each.op for each in ops] == ["batchmatmul"]
+    assert interpret(ops, numbered(*inputs))["out"] == want
+    q, k = torch.randn(2, 3, 4, 64), torch.randn(2, 5, 64)
+    got = run_on_card(plan_kernel(repeated_heads()), q=q, k=k)["out"].float()
+    scores = torch.einsum("hgme,hne->mhgn", q, k)
+    torch.testing.assert_close(got, scores, rtol=1e-2, atol=0.2)
+
+
+def test_a_copy_of_what_changes_stays():
+    x, t, out = buffer("x", 4, 64), local("t", 4, 64), buffer("out", 4, 64)
+    space = {A: 4, B: 64}
+    ops = [
+        op("identity", space, [at(x, A, B)], at(t, A, B)),
+        op("neg", space, [at(x, A, B)], at(x, A, B)),
+        op("add", space, [at(t, A, B), at(x, A, B)], at(out, A, B)),
+    ]
+    want = interpret(ops, numbered(x))["out"]
+    assert interpret(drop_dead_ops(elide_copies(ops)), numbered(x))["out"] == want
+
+
+def test_a_copy_that_turns_sticks_stays():
+    x, t, out = buffer("x", 64, 128), local("t", 128, 64), buffer("out", 128, 64)
+    ops = [
+        op("identity", {A: 128, B: 64}, [at(x, B, A)], at(t, A, B)),
+        op("neg", {A: 128, B: 64}, [at(t, A, B)], at(out, A, B)),
+    ]
+    assert len(drop_dead_ops(elide_copies(ops))) == 2
+
+
+def test_products_come_before_chains_they_do_not_need():
+    x, w = buffer("x", 4, 64), buffer("w", 64, 64)
+    g, u, s = (local(name, 4, 64) for name in "gus")
+    out = buffer("out", 4, 64)
+    space, square = {A: 4, B: 64, C: 64}, {A: 4, B: 64}
+    ops = [
+        op("batchmatmul", space, [at(x, A, C), at(w, B, C)], at(g, A, B)),
+        op("exp", square, [at(g, A, B)], at(s, A, B)),
+        op("batchmatmul", space, [at(x, A, C), at(w, C, B)], at(u, A, B)),
+        op("mul", square, [at(s, A, B), at(u, A, B)], at(out, A, B)),
+    ]
+    names = [each.op for each in products_first(ops)]
+    assert names == ["batchmatmul", "batchmatmul", "exp", "mul"]
+    chained = [ops[0], ops[1], op("batchmatmul", space, [at(s, A, C), at(w, B, C)], at(u, A, B)),
+               ops[3]]  # fmt: skip
+    assert products_first(chained) == chained
+
+
+def test_counted_numbers_are_made_as_wanted():
+    """rows >= columns, of two ramps: neither is restickified."""
+    ramps = []
+    for size, name in ((70, "k0"), (130, "k1")):
+        ramp = buffer(name, size, dtype=FULL)
+        ramp.constant = Ramp((size,), (1,), 0)
+        ramps.append(ramp)
+    out = buffer("out", 70, 130, dtype=FULL)
+    each = op("sub", {A: 70, B: 130}, [at(ramps[0], A), at(ramps[1], B)], at(out, A, B))
+    kernel = plan_kernel([each])
+    assert [spec.op for spec in kernel.specs] == ["sub"]
+    made = {b.name: b.constant.tensor(FULL) for b in kernel.constants}
+    got = run_on_card(kernel, **made)["out"]
+    assert torch.equal(got, torch.arange(70.0)[:, None] - torch.arange(130.0))
 
 
 # --------------------------------------------------------------------------------- views and copies

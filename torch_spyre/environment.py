@@ -93,4 +93,6 @@ VARIABLES = [
         "SPYRE_INDUCTOR_ENABLE_FUSION", "1", "compiler: 0 makes a kernel of every loop of a graph"
     ),
     Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
+    Variable("MAX_BUCKETS", "32", "compiler: into how many buckets a dynamic dimension divides"),
+    Variable("MIN_DEFAULT_GRANULARITY", "4", "compiler: sizes in a bucket, at least"),
 ]

@@ -8,10 +8,11 @@
 namespace spyre::card {
 namespace {
 
-constexpr std::int64_t kBlock = 4096;    // elements of a block
+constexpr std::int64_t kBlock = 8192;    // elements of a block
 constexpr std::int64_t kShortLine = 16;  // lines shorter than that are reduced side by side
 constexpr std::int64_t kStick = 64;
-constexpr std::int64_t kAlign = 16;  // floats of a cache line
+constexpr std::int64_t kStripe = 64;  // elements that are worth calling a function for
+constexpr std::int64_t kAlign = 16;   // floats of a cache line
 
 constexpr ChainDims kFull{true, true}, kColumn{true, false}, kRow{false, true};
 
@@ -57,6 +58,11 @@ class Lowering {
     int in[kMaxInputs], out;
     int inputs;
   };
+  /// A buffer, and how an op reads it.
+  struct Source {
+    int buffer;
+    ChainInput::Kind kind = ChainInput::Kind::same;
+  };
 
   int new_buffer(const ChainDims& dims, bool of_run) {
     buffers_.push_back({dims, of_run});
@@ -78,8 +84,10 @@ class Lowering {
     if (buffer < 0 && value.kind == Chain::Kind::load) {
       const auto [known, is_new] = loaded_.try_emplace(value.tensor, -1);
       if (is_new)
-        known->second =
-            add({ChainInstruction::Kind::load, value.dims, {}, &value}, {}, !value.dims.lines);
+        known->second = add(
+            ChainInstruction{
+                .kind = ChainInstruction::Kind::load, .dims = value.dims, .value = &value},
+            {}, !value.dims.lines);
       buffer = known->second;
     }
     return buffer;
@@ -88,47 +96,72 @@ class Lowering {
   void emit(std::size_t index) {
     const ChainValue& value = values_.values[index];
     const bool reduce = value.kind == Chain::Kind::reduce;
-    Draft draft{{reduce ? ChainInstruction::Kind::reduce : ChainInstruction::Kind::pointwise,
-                 value.dims,
-                 {},
-                 &value},
+    const auto kind = reduce ? ChainInstruction::Kind::reduce : ChainInstruction::Kind::pointwise;
+    Draft draft{ChainInstruction{.kind = kind, .dims = value.dims, .value = &value},
                 {},
                 -1,
                 static_cast<int>(value.inputs.size())};
-    for (std::size_t i = 0; i < value.inputs.size(); ++i) {
-      const ChainValue::Input& input = value.inputs[i];
-      draft.in[i] = reduce            ? buffer_of(static_cast<std::size_t>(input.value))
-                    : input.value < 0 ? spread_scalar(input.scalar, value.dims)
-                                      : spread(static_cast<std::size_t>(input.value), value.dims);
+    ChainInstruction& instruction = draft.instruction;
+    for (int i = 0; i < draft.inputs; ++i) {
+      const ChainValue::Input& input = value.inputs[static_cast<std::size_t>(i)];
+      const Source source = reduce ? Source{buffer_of(static_cast<std::size_t>(input.value))}
+                                   : source_of(input, value.dims, i < 2 && value.number_run[i]);
+      draft.in[i] = source.buffer;
+      instruction.in[i].kind = source.kind;
+      if (source.kind == ChainInput::Kind::number || source.kind == ChainInput::Kind::numbers)
+        instruction.number_input = i;
+      instruction.by_stripe |=
+          source.kind == ChainInput::Kind::repeat || source.kind == ChainInput::Kind::numbers;
     }
     draft.out = new_buffer(value.dims, !value.dims.lines);
     buffer_of_[index] = draft.out;
     (value.dims.lines ? block_ : once_).push_back(draft);
   }
 
-  int spread_scalar(double scalar, const ChainDims& to) {
-    const auto number = static_cast<float>(scalar);
-    const std::tuple key{std::bit_cast<std::uint32_t>(number), to.lines, to.positions};
-    const auto [known, is_new] = scalars_.try_emplace(key, -1);
-    if (is_new) {
-      const int one = add({ChainInstruction::Kind::scalar, {}, {}, nullptr, number}, {}, true);
-      known->second =
-          to == ChainDims{} ? one : add({ChainInstruction::Kind::spread, to, {}}, {one}, true);
+  /// How an op whose result has dims `to` reads an input.
+  Source source_of(const ChainValue::Input& input, const ChainDims& to, bool as_number) {
+    if (input.value < 0) {
+      const int one = scalar(input.scalar);
+      if (to == ChainDims{}) return {one};
+      if (as_number) return {one, ChainInput::Kind::number};
+      return {spread(one, to)};
     }
+    const int source = buffer_of(static_cast<std::size_t>(input.value));
+    const ChainDims from = buffer(source).dims;
+    if (from == to) return {source};
+    if (from == ChainDims{} && as_number) return {source, ChainInput::Kind::number};
+    if (to == kFull && from != ChainDims{}) {
+      // Along, a row is the same for every stripe, and a column has a number for each.
+      const bool repeats = plan_.across ? from == kColumn : from == kRow;
+      const std::int64_t stripe = plan_.across ? plan_.block_lines : plan_.block_length;
+      const std::int64_t stripes = plan_.across ? plan_.block_length : plan_.block_lines;
+      if (repeats && stripes == 1) return {source};
+      if (repeats && stripe >= kStripe) return {source, ChainInput::Kind::repeat};
+      if (!repeats && stripe >= kStripe && as_number) return {source, ChainInput::Kind::numbers};
+    }
+    return {spread(source, to)};
+  }
+
+  int scalar(double value) {
+    const auto number = static_cast<float>(value);
+    const auto [known, is_new] = scalars_.try_emplace(std::bit_cast<std::uint32_t>(number), -1);
+    if (is_new)
+      known->second = add(
+          ChainInstruction{.kind = ChainInstruction::Kind::scalar, .dims = {}, .scalar = number},
+          {}, true);
     return known->second;
   }
 
-  int spread(std::size_t index, const ChainDims& to) {
-    const ChainDims& from = values_.values[index].dims;
-    const int source = buffer_of(index);
-    // One line at a time: the row that all lines share is that line.
-    if (from == to || (from == kRow && !plan_.across && plan_.block_lines == 1)) return source;
-    const auto [known, is_new] = spread_.try_emplace(std::tuple{index, to.lines, to.positions}, -1);
+  int spread(int source, const ChainDims& to) {
+    const ChainDims from = buffer(source).dims;
+    const auto [known, is_new] =
+        spread_.try_emplace(std::tuple{source, to.lines, to.positions}, -1);
     if (is_new) {
       const bool same_for_all_blocks =
-          !from.lines && (!from.positions || !to.lines || plan_.position_blocks <= 1);
+          !from.lines && (!from.positions || plan_.position_blocks <= 1);
       known->second =
-          add({ChainInstruction::Kind::spread, to, from}, {source}, same_for_all_blocks);
+          add(ChainInstruction{.kind = ChainInstruction::Kind::spread, .dims = to, .from = from},
+              {source}, same_for_all_blocks);
     }
     return known->second;
   }
@@ -202,7 +235,7 @@ class Lowering {
                           bool in_block) {
     for (const Draft& draft : drafts) {
       ChainInstruction& instruction = to.emplace_back(draft.instruction);
-      for (int k = 0; k < draft.inputs; ++k) instruction.in[k] = place(draft.in[k], in_block);
+      for (int k = 0; k < draft.inputs; ++k) instruction.in[k].place = place(draft.in[k], in_block);
       instruction.out = place(draft.out, in_block);
     }
   }
@@ -212,9 +245,9 @@ class Lowering {
   std::vector<int> buffer_of_;
   std::vector<Buffer> buffers_;
   std::vector<Draft> once_, block_;
-  std::map<std::size_t, int> loaded_;                          // by tensor
-  std::map<std::tuple<std::size_t, bool, bool>, int> spread_;  // by value and dims
-  std::map<std::tuple<std::uint32_t, bool, bool>, int> scalars_;
+  std::map<std::size_t, int> loaded_;                  // by tensor
+  std::map<std::tuple<int, bool, bool>, int> spread_;  // by buffer and dims
+  std::map<std::uint32_t, int> scalars_;               // by bits
 };
 
 /// The tensor with most elements that has lines and positions; null if there is none.

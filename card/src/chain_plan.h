@@ -19,6 +19,19 @@ struct ChainPlace {
   std::int64_t offset = 0;  ///< floats
 };
 
+/// An input of a pointwise op. Blocks are stripes, one after the other: lines or, across,
+/// positions.
+struct ChainInput {
+  enum class Kind : std::uint8_t {
+    same,    ///< it has the dims of the result
+    repeat,  ///< it is the same for every stripe
+    number,  ///< one number is for all
+    numbers  ///< one number a stripe
+  };
+  Kind kind = Kind::same;
+  ChainPlace place = {};
+};
+
 struct ChainInstruction {
   enum class Kind : std::uint8_t {
     scalar,  ///< sets one float
@@ -32,7 +45,9 @@ struct ChainInstruction {
   ChainDims from = {};                ///< of what is spread
   const ChainValue* value = nullptr;  ///< what a load, a pointwise op or a reduction computes
   float scalar = 0;
-  ChainPlace in[kMaxInputs] = {};
+  ChainInput in[kMaxInputs] = {};
+  int number_input = -1;   ///< of a pointwise op: which one is a number, if any
+  bool by_stripe = false;  ///< of a pointwise op: stripe after stripe
   ChainPlace out = {};
 };
 

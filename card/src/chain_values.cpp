@@ -82,6 +82,7 @@ void ChainValues::read_pointwise(PayloadReader& reader, std::int64_t index, Chai
                            : std::to_string(id) + " is unknown");
   value.run = pointwise_kernel(op->op, false);
   if (!value.run) reader.refuse("op", std::string(op->name) + " does not compute in fp32");
+  for (int i = 0; i < 2 && op->inputs == 2; ++i) value.number_run[i] = number_kernel(op->op, i);
   value.cost = cost_of(op->cost);
   const std::int64_t inputs = reader.word("inputs");
   if (inputs != op->inputs)

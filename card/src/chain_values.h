@@ -45,6 +45,7 @@ struct ChainValue {
   };
   std::vector<Input> inputs;
   PointwiseRun run = nullptr;
+  NumberRun number_run[2] = {};  ///< with a number as this input; null if there is none
   double constants[kMaxConstants] = {};
   std::int64_t cost = 1;             ///< of an element, in elements of a cheap op
   std::optional<ReducePieces> fold;  ///< of a reduction

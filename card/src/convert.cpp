@@ -138,17 +138,19 @@ constexpr bool narrowing_is_implied(DataFormat src, DataFormat dst, Narrow narro
   return src == DataFormat::HOST_UINT8 || (integers && dst == DataFormat::HOST_UINT8);
 }
 
+const FastKernel* fast_kernels_at(SimdLevel level) {
+#if defined(__x86_64__)
+  if (level == SimdLevel::avx2) return avx2::fast_kernels();
+  if (level == SimdLevel::avx512) return avx512::fast_kernels();
+#endif
+  (void)level;
+  return baseline::fast_kernels();
+}
+
 Table build_table(SimdLevel level, Dl16Specials specials) {
   const bool merged = specials == Dl16Specials::merged;
   Table table = merged ? kGenericMerged : kGenericIeee;
-  const FastKernel* kernels = baseline::fast_kernels();
-#if defined(__x86_64__)
-  if (level == SimdLevel::avx2) kernels = avx2::fast_kernels();
-  if (level == SimdLevel::avx512) kernels = avx512::fast_kernels();
-#else
-  (void)level;
-#endif
-  for (; kernels->ieee; ++kernels) {
+  for (const FastKernel* kernels = fast_kernels_at(level); kernels->ieee; ++kernels) {
     auto& run = table.run[index_of(kernels->src)][index_of(kernels->dst)];
     run[0] = merged ? kernels->merged : kernels->ieee;
   }
@@ -224,6 +226,18 @@ const char* simd_level() {
 ConvertRun converter(DataFormat src, DataFormat dst, Narrow narrow) {
   static const Table& table = table_of(simd(), dl16_specials());
   return find(table, src, dst, narrow);
+}
+
+ConvertRows row_converter(DataFormat src, DataFormat dst) {
+  return row_converter_at(simd(), dl16_specials(), src, dst);
+}
+
+ConvertRows row_converter_at(SimdLevel level, Dl16Specials specials, DataFormat src,
+                             DataFormat dst) {
+  for (const FastKernel* kernel = fast_kernels_at(level); kernel->ieee; ++kernel)
+    if (kernel->src == src && kernel->dst == dst)
+      return specials == Dl16Specials::merged ? kernel->merged_rows : kernel->ieee_rows;
+  return nullptr;
 }
 
 ConvertRun converter_at(SimdLevel level, Dl16Specials specials, DataFormat src, DataFormat dst,

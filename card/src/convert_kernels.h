@@ -7,11 +7,16 @@
 
 namespace spyre::card {
 
-/// Converts n packed elements; null where a mode has nothing faster than the generic path.
+/// ConvertRun and ConvertRows of convert.h.
+typedef void (*FastRun)(const void* src, void* dst, size_t n);
+typedef void (*FastRows)(const void* src, ptrdiff_t src_pitch, void* dst, ptrdiff_t dst_pitch,
+                         size_t n, size_t rows);
+
+/// One conversion in either mode of DLFloat16's special values. Null for rows: row after row.
 struct FastKernel {
   DataFormat src, dst;
-  void (*ieee)(const void* src, void* dst, size_t n);
-  void (*merged)(const void* src, void* dst, size_t n);
+  FastRun ieee, merged;
+  FastRows ieee_rows = nullptr, merged_rows = nullptr;
 };
 
 /// Ends with an entry whose `ieee` is null.

@@ -304,6 +304,57 @@ void fp32_from_dl16_run(const void* src, void* dst, size_t n) {
   }
 }
 
+/// The same for rows of whole blocks: what is special is looked for once for all of them.
+template <bool merged>
+void fp32_from_dl16_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdiff_t dst_pitch,
+                         size_t n, size_t rows) {
+  typedef const char* From;
+  typedef char* To;
+  if (n % kBlock != 0) {
+    for (size_t row = 0; row < rows; ++row)
+      fp32_from_dl16_run<merged>(static_cast<From>(src) + static_cast<ptrdiff_t>(row) * src_pitch,
+                                 static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch, n);
+    return;
+  }
+  uint16_t largest[kBlock] = {};
+  for (size_t row = 0; row < rows; ++row) {
+    const auto* __restrict from = reinterpret_cast<const Packed<2>::Element*>(
+        static_cast<From>(src) + static_cast<ptrdiff_t>(row) * src_pitch);
+    auto* __restrict to = reinterpret_cast<Packed<4>::Element*>(
+        static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch);
+    for (size_t begin = 0; begin < n; begin += kBlock)
+      for (size_t i = 0; i < kBlock; ++i) {
+        const uint16_t bits = from[begin + i], magnitude = bits & 0x7FFF;
+        const uint32_t placed =
+            (static_cast<uint32_t>(static_cast<int16_t>(bits)) << 14) & 0x9FFFFFFF;
+        to[begin + i] = magnitude == 0 ? placed : placed + (static_cast<uint32_t>(kFp32Bias) << 14);
+        largest[i] = magnitude > largest[i] ? magnitude : largest[i];
+      }
+  }
+  uint16_t most = 0;
+  for (size_t i = 0; i < kBlock; ++i) most = largest[i] > most ? largest[i] : most;
+  if (most < kInfinity) return;
+  for (size_t row = 0; row < rows; ++row)
+    each<2, 4, fp32_from_dl16<merged>>(
+        static_cast<From>(src) + static_cast<ptrdiff_t>(row) * src_pitch,
+        static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch, n);
+}
+
+template <bool merged>
+void dl16_from_fp32_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdiff_t dst_pitch,
+                         size_t n, size_t rows) {
+  for (size_t row = 0; row < rows; ++row) {
+    const char* const from =
+        static_cast<const char*>(src) + static_cast<ptrdiff_t>(row) * src_pitch;
+    char* const to = static_cast<char*>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch;
+    if (n == kBlock) {
+      each<4, 2, dl16_from_fp32<merged>>(from, to, kBlock);
+    } else {
+      each<4, 2, dl16_from_fp32<merged>>(from, to, n);
+    }
+  }
+}
+
 /// Nearly always the value fits into int32, for which there is an instruction everywhere.
 void int32_from_fp32(const void* src, void* dst, size_t n) {
   using Element = Packed<4>::Element;
@@ -339,8 +390,10 @@ constexpr FastKernel kKernels[] = {
      mostly<fp16_from_usual_dl16, fp16_from_dl16<true>>},
     kernel<2, 2, dl16_from_bf16<false>, dl16_from_bf16<true>>(F::BFLOAT16, F::SEN169_FP16),
     kernel<2, 2, bf16_from_dl16<false>, bf16_from_dl16<true>>(F::SEN169_FP16, F::BFLOAT16),
-    kernel<4, 2, dl16_from_fp32<false>, dl16_from_fp32<true>>(F::IEEE_FP32, F::SEN169_FP16),
-    {F::SEN169_FP16, F::IEEE_FP32, fp32_from_dl16_run<false>, fp32_from_dl16_run<true>},
+    {F::IEEE_FP32, F::SEN169_FP16, each<4, 2, dl16_from_fp32<false>>,
+     each<4, 2, dl16_from_fp32<true>>, dl16_from_fp32_rows<false>, dl16_from_fp32_rows<true>},
+    {F::SEN169_FP16, F::IEEE_FP32, fp32_from_dl16_run<false>, fp32_from_dl16_run<true>,
+     fp32_from_dl16_rows<false>, fp32_from_dl16_rows<true>},
     kernel<8, 2, dl16_from_fp64<false>, dl16_from_fp64<true>>(F::IEEE_FP64, F::SEN169_FP16),
     kernel<2, 8, fp64_from_dl16<false>, fp64_from_dl16<true>>(F::SEN169_FP16, F::IEEE_FP64),
     kernel<4, 2, dl16_from_int32<false>, dl16_from_int32<true>>(F::IEEE_INT32, F::SEN169_FP16),

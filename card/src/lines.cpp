@@ -85,13 +85,16 @@ void convert_pieces(const Side<const std::byte>& from, const Side<std::byte>& to
 }
 
 void convert_plane(Side<const std::byte> from, Side<std::byte> to, std::int64_t n0, std::int64_t n1,
-                   ConvertRun run) {
+                   ConvertRun run, ConvertRows rows) {
   if (from.step0 != from.bytes || to.step0 != to.bytes || n0 < 8)
     return convert_pieces(from, to, n0, n1, run);
   if (from.step1 == n0 * from.bytes && to.step1 == n0 * to.bytes) {
     n0 *= n1;
     n1 = 1;
   }
+  if (rows && n1 > 1)
+    return rows(from.at, from.step1, to.at, to.step1, static_cast<std::size_t>(n0),
+                static_cast<std::size_t>(n1));
   for (std::int64_t i = 0; i < n1; ++i)
     run(from.element(0, i), to.element(0, i), static_cast<std::size_t>(n0));
 }
@@ -373,6 +376,7 @@ struct GatherPlane {
   std::byte* block;
   std::int64_t bytes;
   ConvertRun run;
+  ConvertRows rows;
 
   std::int64_t ahead(const PlaneDims& dims) const { return planes_ahead(bytes, dims); }
   void soon(std::int64_t from, const PlaneDims& dims) const {
@@ -382,7 +386,7 @@ struct GatherPlane {
     constexpr std::int64_t kWidth = sizeof(T);
     convert_plane({tensor + from, bytes, dims.tensor0, dims.tensor1},
                   {block + to * kWidth, kWidth, dims.block0 * kWidth, dims.block1 * kWidth},
-                  dims.n0, dims.n1, run);
+                  dims.n0, dims.n1, run, rows);
   }
 };
 
@@ -392,13 +396,14 @@ struct ScatterPlane {
   const std::byte* block;
   std::int64_t bytes;
   ConvertRun run;
+  ConvertRows rows;
 
   std::int64_t ahead(const PlaneDims& dims) const { return planes_ahead(bytes, dims); }
   void soon(std::int64_t to, const PlaneDims& dims) const { fetch<true>(tensor + to, bytes, dims); }
   void operator()(std::int64_t to, std::int64_t from, const PlaneDims& dims) const {
     constexpr std::int64_t kWidth = sizeof(T);
     convert_plane({block + from * kWidth, kWidth, dims.block0 * kWidth, dims.block1 * kWidth},
-                  {tensor + to, bytes, dims.tensor0, dims.tensor1}, dims.n0, dims.n1, run);
+                  {tensor + to, bytes, dims.tensor0, dims.tensor1}, dims.n0, dims.n1, run, rows);
   }
 };
 
@@ -407,15 +412,18 @@ struct ScatterPlane {
 template <typename T>
 void LineView::gather(const std::byte* tensor, const LineWindow& window, T* block) const {
   const GatherPlane<T> plane{tensor, reinterpret_cast<std::byte*>(block), bytes_,
-                             converter(format_, kBlockFormat<T>)};
+                             converter(format_, kBlockFormat<T>),
+                             row_converter(format_, kBlockFormat<T>)};
   for (const Nest& nest : nests_) Walk(nest, window, plane);
 }
 
 template <typename T>
 void LineView::scatter(const T* block, const LineWindow& window, std::byte* tensor,
                        Narrow narrow) const {
-  const ScatterPlane<T> plane{tensor, reinterpret_cast<const std::byte*>(block), bytes_,
-                              converter(kBlockFormat<T>, format_, narrow)};
+  const ScatterPlane<T> plane{
+      tensor, reinterpret_cast<const std::byte*>(block), bytes_,
+      converter(kBlockFormat<T>, format_, narrow),
+      narrow == Narrow::none ? row_converter(kBlockFormat<T>, format_) : nullptr};
   for (const Nest& nest : nests_) Walk(nest, window, plane);
 }
 

@@ -19,4 +19,11 @@ PointwiseRun pointwise_kernel(OpFunc op, bool integer) {
   return nullptr;
 }
 
+NumberRun number_kernel(OpFunc op, int which) {
+  const PointwiseKernels::NumberOp* entry = pointwise_kernels_here().number_ops;
+  for (; entry->second; ++entry)
+    if (entry->op == op) return which == 1 ? entry->second : entry->first;
+  return nullptr;
+}
+
 }  // namespace spyre::card

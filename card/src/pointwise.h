@@ -25,6 +25,10 @@ struct Constants {
   Value k[kMaxConstants];
 };
 
+/// An op on fp32 of which one input is a number: out[i] = op(in[i], number), or op(number, in[i]).
+/// `out` does not overlap `in`.
+using NumberRun = void (*)(const float* in, float number, float* out, size_t n);
+
 /// Like ConvertRun of convert.h.
 using PackedRun = void (*)(const void* src, void* dst, size_t n);
 
@@ -37,12 +41,18 @@ struct PointwiseKernels {
     OpFunc op;
     PointwiseRun fp32, int64;  ///< null where the op does not compute in that type
   };
+  /// The ops for which a number is worth a function of its own.
+  struct NumberOp {
+    OpFunc op;
+    NumberRun second, first;  ///< by which input is the number
+  };
   /// Conversions that convert.h has only in a slow version.
   struct Conversion {
     DataFormat format;
     PackedRun to_fp32, to_int64, from_int64;  ///< null: take that of convert.h
   };
   const Op* ops;
+  const NumberOp* number_ops;
   const Conversion* conversions;
   /// Copies fp32 values; every NaN becomes the positive quiet one, whatever made it.
   PackedRun clean_fp32;
@@ -69,5 +79,7 @@ extern const PointwiseKernels pointwise_kernels;
 const PointwiseKernels& pointwise_kernels_here();
 /// Null if the op does not compute in fp32 or, if `integer`, in int64.
 PointwiseRun pointwise_kernel(OpFunc op, bool integer);
+/// The op in fp32 with a number as input `which`; null if there is no such function.
+NumberRun number_kernel(OpFunc op, int which);
 
 }  // namespace spyre::card

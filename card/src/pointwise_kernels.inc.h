@@ -86,6 +86,12 @@ void each(const void* const* in, void* out, const double* constants, size_t n) {
   }
 }
 
+template <auto op, bool first>
+void with_number(const float* in, float number, float* out, size_t n) {
+  float* __restrict const o = out;
+  for (size_t i = 0; i < n; ++i) o[i] = first ? op(number, in[i]) : op(in[i], number);
+}
+
 /// Ops whose vector code does for nearly every element: a block with a `hard` one is done again
 /// with `exact`.
 template <auto usual, auto hard, auto exact>
@@ -370,6 +376,18 @@ constexpr Op kPointwiseOps[] = {
     {F{}, nullptr, nullptr},
 };
 
+template <auto op>
+constexpr PointwiseKernels::NumberOp number(OpFunc func) {
+  return {func, with_number<op, false>, with_number<op, true>};
+}
+
+constexpr PointwiseKernels::NumberOp kNumberOps[] = {
+    number<fp32::add>(F::add),         number<fp32::sub>(F::sub),
+    number<fp32::mul>(F::mul),         number<fp32::divide>(F::realdiv),
+    number<fp32::maximum>(F::maximum), number<fp32::minimum>(F::minimum),
+    {F{}, nullptr, nullptr},
+};
+
 using D = DataFormat;
 
 constexpr PointwiseKernels::Conversion kConversions[] = {
@@ -382,7 +400,7 @@ constexpr PointwiseKernels::Conversion kConversions[] = {
 }  // namespace
 
 extern const PointwiseKernels pointwise_kernels = {
-    kPointwiseOps,    kConversions,      clean_fp32,      boolean<float>,
-    boolean<int64_t>, round_dl16<false>, round_dl16<true>};
+    kPointwiseOps,  kNumberOps,       kConversions,      clean_fp32,
+    boolean<float>, boolean<int64_t>, round_dl16<false>, round_dl16<true>};
 
 }  // namespace spyre::card::SPYRE_SIMD_NAMESPACE

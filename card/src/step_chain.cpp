@@ -66,7 +66,7 @@ class Worker {
           compute(each, part, out);
           break;
         case ChainInstruction::Kind::reduce:
-          reduce(*each.value, at(each.in[0], part), part, out);
+          reduce(*each.value, at(each.in[0].place, part), part, out);
           break;
         case ChainInstruction::Kind::spread:
           spread(each, part, out);
@@ -105,10 +105,32 @@ class Worker {
 
   void compute(const ChainInstruction& instruction, const Part& part, float* out) const {
     const ChainValue& value = *instruction.value;
-    const void* in[kMaxInputs];
-    for (std::size_t i = 0; i < value.inputs.size(); ++i) in[i] = at(instruction.in[i], part);
     const std::int64_t n = part.count(instruction.dims);
-    value.run(in, out, value.constants, static_cast<std::size_t>(n));
+    const std::int64_t stripes = !instruction.by_stripe ? 1
+                                 : part.across          ? part.length
+                                                        : part.computed_lines;
+    const std::int64_t stripe = stripes > 0 ? n / stripes : 0;
+    const float* in[kMaxInputs];
+    std::int64_t step[kMaxInputs];
+    for (std::size_t i = 0; i < value.inputs.size(); ++i) {
+      const ChainInput& input = instruction.in[i];
+      in[i] = at(input.place, part);
+      step[i] = input.kind == ChainInput::Kind::same      ? stripe
+                : input.kind == ChainInput::Kind::numbers ? 1
+                                                          : 0;
+    }
+    const int number = instruction.number_input;
+    for (std::int64_t i = 0; i < stripes; ++i) {
+      const auto count = static_cast<std::size_t>(stripe);
+      if (number >= 0) {
+        value.number_run[number](in[1 - number], *in[number], out + i * stripe, count);
+      } else {
+        const void* inputs[kMaxInputs];
+        std::copy_n(in, value.inputs.size(), inputs);
+        value.run(inputs, out + i * stripe, value.constants, count);
+      }
+      for (std::size_t k = 0; k < value.inputs.size(); ++k) in[k] += step[k];
+    }
     settle(value, out, n);
   }
 
@@ -155,7 +177,7 @@ class Worker {
   }
 
   void spread(const ChainInstruction& instruction, const Part& part, float* out) const {
-    const float* const values = at(instruction.in[0], part);
+    const float* const values = at(instruction.in[0].place, part);
     const ChainDims &from = instruction.from, &to = instruction.dims;
     if (from == ChainDims{}) {
       std::fill_n(out, part.count(to), *values);

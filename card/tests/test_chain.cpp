@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "chain_support.h"
+#include "pointwise.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;
@@ -171,3 +172,109 @@ TEST(random_chains) {
     check_chain(chain, filled_operands(chain, random), "seed " + std::to_string(seed));
   }
 }
+
+TEST(every_reduction_of_every_length) {
+  std::mt19937 random(3);
+  for (const OpFunc func :
+       {OpFunc::sum, OpFunc::mean, OpFunc::max, OpFunc::min, OpFunc::any, OpFunc::all, OpFunc::prod,
+        OpFunc::sumsq, OpFunc::argmax, OpFunc::argmin, OpFunc::var, OpFunc::logsumexp,
+        OpFunc::amaxabs, OpFunc::countnonzero, OpFunc::exx2})
+    for (const Size& size : kSizes)
+      for (const Form form : {Form::sticks, Form::columns})
+        for (const DataFormat format : {kDl16, kSingle}) {
+          Chain chain;
+          chain.lines = size.lines;
+          chain.length = size.length;
+          chain.tensors = {chain_tensor(0, kDl16, chain, form),
+                           chain_tensor(1, kSingle, chain, Form::rows, true, false)};
+          std::vector<double> constants;
+          if (func == OpFunc::mean) constants = {0.25};
+          if (func == OpFunc::var) constants = {1.0};
+          if (func == OpFunc::exx2) constants = {0.5, 0.0};
+          chain.values = {load(0), reduced(func, 0, format, constants)};
+          chain.stores = {{1, 1}};
+          check_chain(chain, filled_operands(chain, random), op_info(func).name);
+        }
+}
+
+TEST(sums_of_dlfloat16_may_be_chunked) {
+  std::mt19937 random(4);
+  Chain chain = rms_norm({9, 300}, Form::sticks, kDl16);
+  const std::vector<Elements> operands = filled_operands(chain, random, false);
+  const std::vector<Elements> plain = check_chain(chain, operands, "fp32");
+  const Environment mode("SPYRE_ACCUMULATION", "chunked");
+  const std::vector<Elements> chunked = check_chain(chain, operands, "chunked");
+  CHECK(plain[3].bytes != chunked[3].bytes);
+  chain = rms_norm({9, 300}, Form::sticks, kSingle);
+  check_chain(chain, operands, "sums of fp32 are not");
+}
+
+TEST(no_op_but_those_of_signs_sees_the_sign_of_a_nan) {
+  // In memory a NaN has none, so that an op that saw it would give something else in a chain.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float numbers[] = {-2, -0.0f, 0, 1.5f, static_cast<float>(kInf), nan};
+  for (const spyre::OpInfo& info : spyre::kOps) {
+    const PointwiseRun kernel =
+        info.kind == spyre::OpKind::pointwise ? pointwise_kernel(info.op, false) : nullptr;
+    if (!kernel || info.op == OpFunc::copysign || info.op == OpFunc::signbit) continue;
+    for (int which = 0; which < info.inputs; ++which)
+      for (const float other : numbers) {
+        const double constants[kMaxConstants] = {0.5, 0.25, 2};
+        float results[2];
+        for (int sign = 0; sign < 2; ++sign) {
+          const float value = std::copysign(nan, sign ? -1.0f : 1.0f);
+          const void* in[kMaxInputs];
+          for (int i = 0; i < info.inputs; ++i) in[i] = i == which ? &value : &other;
+          kernel(in, &results[sign], constants, 1);
+        }
+        const bool same = results[0] == results[1]
+                              ? std::signbit(results[0]) == std::signbit(results[1])
+                              : results[0] != results[0] && results[1] != results[1];
+        if (!same) std::cerr << info.name << " sees the sign of a NaN\n";
+        CHECK(same);
+      }
+  }
+}
+
+TEST(values_are_rounded_as_by_memory_at_every_vector_width) {
+  std::vector<float> values;
+  for (std::uint32_t high = 0; high < 1 << 18; ++high)
+    for (const std::uint32_t low : {0x0000u, 0x1FFFu, 0x2000u, 0x2001u, 0x3FFFu})
+      values.push_back(std::bit_cast<float>(high << 14 | low));
+  std::vector<std::pair<const PointwiseKernels*, SimdLevel>> levels{
+      {&baseline::pointwise_kernels, SimdLevel::baseline}};
+#if defined(__x86_64__)
+  levels.push_back({&avx2::pointwise_kernels, SimdLevel::avx2});
+  levels.push_back({&avx512::pointwise_kernels, SimdLevel::avx512});
+#endif
+  for (const auto& [kernels, level] : levels) {
+    if (!simd_available(level)) continue;
+    for (const Dl16Specials specials : {Dl16Specials::ieee, Dl16Specials::merged}) {
+      std::vector<float> rounded = values;
+      (specials == Dl16Specials::ieee ? kernels->dl16_ieee : kernels->dl16_merged)(rounded.data(),
+                                                                                   rounded.size());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float wanted = dl16_to_float(dl16_from_float(values[i], specials), specials);
+        CHECK_EQ(std::bit_cast<std::uint32_t>(rounded[i]), std::bit_cast<std::uint32_t>(wanted));
+      }
+    }
+  }
+}
+
+TEST(digest_of_chains) {
+  std::uint64_t digest = 0;
+  const auto run_on = [&](const Chain& chain, std::mt19937& random) {
+    std::vector<Elements> operands = filled_operands(chain, random);
+    run(program_of(chain), pointers(operands));
+    for (const Elements& each : operands) digest = digest_of(digest, each);
+  };
+  for (std::uint32_t seed = 1000; seed < 1040; ++seed) {
+    std::mt19937 random(seed);
+    run_on(random_chain(random), random);
+  }
+  std::mt19937 random(5);
+  for (const Form form : kForms) run_on(softmax({500, 700}, form), random);
+  if (std::getenv("SPYRE_TEST_DIGEST")) std::printf("digest %llu\n", (unsigned long long)digest);
+}
+
+TEST(threads_and_vector_width_change_no_bit) { check_same_digests("digest_of_chains"); }

@@ -353,6 +353,16 @@ void check_pair(int s, int d, const std::vector<std::uint64_t>& bits, Narrow nar
     run(from.data() + 1, to.data() + 1, n - 1);  // not a whole number of vectors
     CHECK(to[1 + (n - 1) * to_bytes] == guard && to[0] == guard);
     run(from.data() + 1, to.data() + 1, n);
+    // As rows of any length, the same.
+    const ConvertRows rows = row_converter_at(level, specials, src.format, dst.format);
+    for (const std::size_t length : {std::size_t{64}, std::size_t{128}, std::size_t{37}}) {
+      if (!rows || narrow != Narrow::none) break;
+      const std::size_t count = n / length;
+      std::vector<std::byte> in_rows(count * length * to_bytes);
+      rows(from.data() + 1, static_cast<std::ptrdiff_t>(length * from_bytes), in_rows.data(),
+           static_cast<std::ptrdiff_t>(length * to_bytes), length, count);
+      CHECK(std::memcmp(in_rows.data(), expected.data(), in_rows.size()) == 0);
+    }
     if (std::memcmp(to.data() + 1, expected.data(), n * to_bytes) == 0) continue;
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint64_t got = load(to.data() + 1 + i * to_bytes, to_bytes);

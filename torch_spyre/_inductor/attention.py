@@ -51,7 +51,7 @@ def attention(
     group = heads // key_heads
     grouped = [*lead, key_heads, group, rows]
     if scale is None:
-        scale = 1 / math.sqrt(size)
+        scale = 1 / math.sqrt(V.graph.sizevars.guard_int(size))  # a graph has one size of heads
 
     query = lowering.view(query, [*grouped, size])
     products = sum_of_products(
@@ -176,7 +176,8 @@ def _unused_results(query: Any, rows: Any, keys: Any) -> list[Any]:
         if isinstance(fake, torch.Tensor):
             full = lowering.lowerings[aten.full.default]
             device = query.get_device()
-            results.append(full(list(fake.shape), 0, dtype=fake.dtype, device=device))
+            size = ir.convert_shape_to_inductor(fake.shape)
+            results.append(full(size, 0, dtype=fake.dtype, device=device))
         else:
             results.append(rows if len(results) == 3 else keys)
     return results

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +11,25 @@ import sympy
 import torch
 from sympy import Expr, Symbol
 from torch._inductor import ir
+from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.granularity import kept_instances
 from torch_spyre._inductor.ir import FixedTiledLayout
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Ramp, contiguous_strides
+from torch_spyre._inductor.kernel_ir import (
+    Buffer,
+    KernelOp,
+    Ramp,
+    contiguous_strides,
+    has_symbols,
+    number,
+)
+from torch_spyre._inductor.kernel_template import TemplateText, plan_template, template_function
 from torch_spyre._inductor.trace import Tracer, simplified
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
@@ -37,10 +50,10 @@ class KernelBuilder:
         data = node.data
         if not isinstance(data, (ir.Pointwise, ir.Reduction)):
             raise Unsupported(f"{type(data).__name__} has no ops on the card")
-        ranges = [_number(extent) for extent in data.ranges]
+        ranges = [_size(extent) for extent in data.ranges]
         inner = []
         if isinstance(data, ir.Reduction):
-            inner = [_number(extent) for extent in data.reduction_ranges]
+            inner = [_size(extent) for extent in data.reduction_ranges]
         splits = _Splits()
         for _ in range(MAX_CUTS):
             index, space = self._index(ranges + inner, splits)
@@ -99,10 +112,12 @@ class KernelBuilder:
         name = real_name(name)
         if name not in self.buffers:
             layout = V.graph.get_buffer(name).get_layout()
-            size = [_number(extent) for extent in layout.size]
-            stride = [_number(step) for step in layout.stride]
-            device, offset = placement(name, size, stride, layout.dtype)
-            self.buffers[name] = Buffer(name, layout.dtype, size, stride, device, offset)
+            size = [_size(extent) for extent in layout.size]
+            stride = [_size(step) for step in layout.stride]
+            buffer = Buffer(name, layout.dtype, size, stride)
+            if not has_symbols(size + stride):
+                buffer.layout, buffer.offset = placement(name, size, stride, layout.dtype)
+            self.buffers[name] = buffer
         return self.buffers[name]
 
     def _new_local(self, dtype: torch.dtype, size: list[int]) -> Buffer:
@@ -113,11 +128,41 @@ class KernelBuilder:
         key = (value, dtype)
         if key not in self.constants:
             size = list(value.size) if isinstance(value, Ramp) else []
-            layout = SpyreTensorLayout(size, dtype)
+            layout = None if has_symbols(size) else SpyreTensorLayout(size, dtype)
             stride = contiguous_strides(size)
             name = f"k{len(self.constants)}"
             self.constants[key] = Buffer(name, dtype, size, stride, layout, constant=value)
         return self.constants[key]
+
+
+def has_dynamic_sizes(node: Any) -> bool:
+    """Whether a scheduled node can only be planned when it is launched."""
+    names = {dependency.name for dependency in node.read_writes.reads_and_writes()}
+    layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
+    sizes = [extent for layout in layouts for extent in (*layout.size, *layout.stride)]
+    symbols = sympy.Tuple(*sizes).free_symbols
+    if node.node is not None:
+        symbols |= node.node.get_free_symbol_uses()  # of loops and of what they compute
+    kinds = (SymT.SIZE, SymT.UNBACKED_INT)
+    return any(symbol_is_type(symbol, kinds) and has_symbols([_size(symbol)]) for symbol in symbols)
+
+
+def template_text(builder: KernelBuilder) -> TemplateText:
+    """The ops as a template. Raises :class:`Unsupported` if the sizes seen cannot be planned."""
+    text = TemplateText(builder.ops, builder.buffers, pexpr)
+    sizevars = V.graph.sizevars
+    ranges = {symbol.name: (symbol, r) for symbol, r in sizevars.shape_env.var_to_range.items()}
+    known = [ranges[name] for name in text.sizes]
+    text.kept = kept_instances((_bound(r.lower) or 0, _bound(r.upper)) for _, r in known)
+    make = template_function(text.function)
+    seen = [int(sizevars.optimization_hint(symbol, fallback=64)) for symbol, _ in known]
+    plan_template(lambda: make(*seen), {})
+    return text
+
+
+def _bound(value: Any) -> int | None:
+    """An end of the range of a size; None if there is none."""
+    return int(value) if value.is_Integer and abs(value) < sys.maxsize - 1 else None
 
 
 def real_name(name: str) -> str:
@@ -145,14 +190,14 @@ class _Splits:
     """Where loops have to be cut so that reshaped reads become linear."""
 
     def __init__(self) -> None:
-        self.units: dict[int, set[int]] = {}
+        self.units: dict[int, set[Any]] = {}
 
-    def pieces(self, position: int, extent: int) -> list[tuple[int, int]]:
+    def pieces(self, position: int, extent: Any) -> list[tuple[Any, Any]]:
         """(size, unit) of the loops that stand for one, outermost first."""
-        units = sorted(self.units.get(position, ()))
+        units = sorted(self.units.get(position, ()), key=functools.cmp_to_key(_by_division))
         pieces, below = [], 1
         for unit in [*units, extent]:
-            pieces.append((unit // below, below))
+            pieces.append((number(unit // below), below))
             below = unit
         return pieces[::-1]
 
@@ -171,23 +216,33 @@ class _Splits:
 
     def _cut(self, division: Expr, index: list[Expr], space: dict[Symbol, int]) -> bool:
         divided = division.args[0]
-        wanted = [int(division.args[1])]
+        wanted = [number(division.args[1])]
         if isinstance(division, ModularIndexing):
-            wanted.append(int(division.args[1] * division.args[2]))
+            wanted.append(number(division.args[1] * division.args[2]))
         if not divided.is_Symbol or divided not in space:
             return False
         for position, expression in enumerate(index):
-            unit = expression.coeff(divided)
+            unit = number(expression.coeff(divided))
             if unit == 0:
                 continue
             extent = space[divided]
-            cuts = {int(unit) * size for size in wanted if 1 < size < extent and extent % size == 0}
+            inner = [size for size in wanted if size not in (1, extent) and _divides(size, extent)]
+            cuts = {number(sympy.expand(unit * size)) for size in inner}
             known = self.units.setdefault(position, set())
-            chained = all(a % b == 0 or b % a == 0 for a in cuts | known for b in cuts | known)
+            chained = all(_by_division(a, b) for a in cuts | known for b in cuts | known if a != b)
             if chained and not cuts <= known:
                 known |= cuts
                 return True
         return False
+
+
+def _divides(size: Any, extent: Any) -> bool:
+    return V.graph.sizevars.statically_known_multiple_of(sympy.sympify(extent), size)
+
+
+def _by_division(one: Any, other: Any) -> int:
+    """Compares: less is what divides; 0 if neither does."""
+    return -1 if _divides(one, other) else int(_divides(other, one))
 
 
 def _body(data: Any, outer: list[Expr], inner: list[Expr]) -> Any:
@@ -209,14 +264,8 @@ class _Loads(DefaultHandler):
         return name
 
 
-def _number(value: Any) -> int:
-    value = sympy.sympify(value)
-    if not value.is_number:
-        raise Unsupported(
-            f"the size {value} is not known when the kernel is compiled",
-            hint="torch.compile(..., dynamic=False)",
-        )
-    return int(value)
+def _size(value: Any) -> Any:
+    return number(V.graph.sizevars.simplify(sympy.sympify(value)))
 
 
 def _origin(node: Any) -> str:

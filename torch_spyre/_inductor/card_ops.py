@@ -85,7 +85,7 @@ def lower_card_op(op: OpOverload) -> Callable[..., Any]:
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         arguments = _bound(op, args, kwargs)
-        inputs = [
+        inputs: list[Any] = [
             value
             for name, value in arguments.items()
             if isinstance(value, ir.IRNode) and name not in row.ignored
@@ -125,7 +125,8 @@ def card_op(
     Inductor's name for a piece of device code on elements carries it through every handler of
     loop bodies; :class:`~torch_spyre._inductor.trace.Tracer` is where it ends.
     """
-    return ops.inline_asm_elementwise(*values, asm=opfunc, constraints=constants, dtype=dtype)
+    call: Any = ops.inline_asm_elementwise
+    return call(*values, asm=opfunc, constraints=constants, dtype=dtype)
 
 
 def _bound(op: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:

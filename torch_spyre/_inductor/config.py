@@ -40,6 +40,9 @@ core_id_k_fast_emission: bool = environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION"
 # Addresses as arguments of the kernel: one binary serves tensors anywhere.
 bundle_symbolic_args: bool = environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
 unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
+# Of a dimension that is dynamic: see granularity.py.
+max_buckets: int = environment_number("MAX_BUCKETS", 32)
+min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
 # Sticks of all intermediates of a kernel are chosen together; else one op after the other.
 global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
 # Memory of intermediates is used again when they are not needed any more.

@@ -2,13 +2,19 @@
 
 Everything that plans (layouts, restickifies, core splits, memory) works on a list of
 :class:`KernelOp`; none of it looks at Inductor.
+
+While a kernel is built from a graph with dynamic shapes, a size, stride or offset may be an
+expression of the graph's size symbols. Such a kernel is not planned: it becomes a template
+(``kernel_template.py``), whose instances have numbers only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import sympy
 import torch
 from sympy import Symbol
 
@@ -100,9 +106,21 @@ class KernelOp:
         return f"{out} = {self.op}({inputs}) for {space}"
 
 
+def has_symbols(numbers: Any) -> bool:
+    """Whether any of the numbers is an expression, not known before a launch."""
+    return any(isinstance(number, sympy.Basic) for number in numbers)
+
+
+def number(value: Any) -> Any:
+    """The value as an int, if it is one; else as the expression of size symbols that it is."""
+    if isinstance(value, int):
+        return value
+    return int(value) if value.is_Integer else value
+
+
 def contiguous_strides(size: Sequence[int]) -> list[int]:
     strides, step = [], 1
     for extent in reversed(size):
         strides.append(step)
-        step *= max(extent, 1)
+        step *= extent if has_symbols([extent]) else max(extent, 1)
     return strides[::-1]

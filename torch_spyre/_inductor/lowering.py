@@ -20,6 +20,7 @@ from torch_spyre._inductor import pieces
 from torch_spyre._inductor.attention import attention
 from torch_spyre._inductor.card_ops import CARD_OPS, lower_card_op
 from torch_spyre._inductor.products import addmm, matmul
+from torch_spyre._inductor.trace import card_has
 from torch_spyre.constants import DEVICE_NAME
 
 aten = torch.ops.aten
@@ -84,6 +85,9 @@ WHOLE = [
     aten.native_dropout,
     aten.native_dropout_backward,
     aten.index_select,
+    aten.max_pool2d_with_indices,
+    aten.max_pool2d_with_indices_backward,
+    aten.max_pool3d_with_indices,
     aten.nll_loss_forward,
     aten.nll_loss_backward,
 ]
@@ -150,7 +154,7 @@ def _compiled(op: Any) -> bool:
     """Whether Inductor's lowering of an op is made of ops the card has."""
     if not isinstance(op, OpOverload):
         return True
-    if torch.Tag.pointwise in op.tags or op.is_view:
+    if op.is_view or (torch.Tag.pointwise in op.tags and card_has(op.overloadpacket.__name__)):
         return True
     return op.overloadpacket in (*REDUCTIONS, *SHAPES)
 

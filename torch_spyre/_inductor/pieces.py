@@ -1,10 +1,11 @@
-"""Tensors made of pieces (cat, padding, slices replaced): memory, and a loop that writes each piece.
+"""Tensors made of pieces (cat, padding, slices replaced): memory, and a loop for each piece.
 
 Inductor would write them as one loop with a mask, which reads every piece everywhere.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any | None:
     for tensor in tensors:
         starts.append(starts[-1] + tensor.get_size()[dim])
     size[dim] = starts[-1]
-    bounds = list(zip(starts, starts[1:], strict=False))
+    bounds = list(itertools.pairwise(starts))
     if dim == len(size) - 1 and not all(_keeps_sticks(*bound, dtype) for bound in bounds):
         return None
     result = _memory(size, dtype, tensors[0].get_device())
@@ -127,7 +128,7 @@ def _write(target: Any, source: Any) -> None:
     source = lowering.to_dtype(source, target.get_dtype())
     source = lowering.expand(source, size)
     V.graph.mark_buffer_mutated(target.get_name())
-    loop = ir.Pointwise.create(
+    loop: Any = ir.Pointwise.create(
         device=target.get_device(),
         dtype=target.get_dtype(),
         inner_fn=source.make_loader(),

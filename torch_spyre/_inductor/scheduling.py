@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import sympy
@@ -13,7 +14,7 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sy
 from torch._inductor.virtualized import V
 
 from torch_spyre._inductor import config, debug
-from torch_spyre._inductor.build_kernel import KernelBuilder
+from torch_spyre._inductor.build_kernel import KernelBuilder, has_dynamic_sizes, template_text
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
 from torch_spyre._inductor.observe import Pass
@@ -61,7 +62,9 @@ class SuperDSCScheduling(BaseScheduling):
         if not nodes:
             return
         for kernel in [nodes] if config.fusion else [[node] for node in nodes]:
-            self._write_kernel(kernel)
+            # What has fixed sizes is compiled now, and not again for every size of the rest.
+            for dynamic, run in groupby(kernel, has_dynamic_sizes):
+                (self._write_template if dynamic else self._write_kernel)(list(run))
         self.free_buffers_in_scheduler()
 
     def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
@@ -77,10 +80,9 @@ class SuperDSCScheduling(BaseScheduling):
             if count == ahead < len(nodes):
                 ahead *= 2
                 continue
-            V.graph.removed_buffers.update(planned.inside)
-            for node in planned.nodes:
-                node.mark_run()
-            name = self._define(planned.kernel, planned.nodes)
+            self._mark_run(planned.nodes, planned.inside)
+            source = kernel_source(planned.kernel)
+            name = self._define("async_compile.sdsc", source, planned.nodes)
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
             self._call(name, planned.kernel)
             nodes = nodes[count:]
@@ -90,15 +92,8 @@ class SuperDSCScheduling(BaseScheduling):
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
     ) -> _Planned:
         """A kernel of as many of the first nodes as can be."""
-        builder = KernelBuilder()
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
-        for node in nodes:
-            if not isinstance(node.node, ir.ComputedBuffer):
-                raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
-            with about(node.node, builder.buffers):
-                builder.add(node.node)
-        for name in inside:
-            builder.buffers[name].local = True
+        builder = self._built(nodes, inside)
         try:
             with debug.watching_passes() as passes, about_kernel(nodes, builder.buffers):
                 return _Planned(plan_kernel(builder.ops), list(nodes), inside, passes)
@@ -107,18 +102,42 @@ class SuperDSCScheduling(BaseScheduling):
                 return self._longest_kernel(nodes, {*known_outside, split.buffer})
             return self._longest_kernel(nodes[: split.node], known_outside)
 
-    def _define(self, kernel: Kernel, nodes: list[SchedulerNode]) -> str:
+    def _write_template(self, nodes: list[SchedulerNode]) -> None:
+        inside = self._seen_only_by(nodes)
+        text = template_text(self._built(nodes, inside))
+        self._mark_run(nodes, inside)
+        name = self._define("async_compile.sdsc_template", text.source, nodes)
+        args = [*map(_on_card, text.tensors), *text.sizes]
+        V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
+
+    def _built(self, nodes: list[SchedulerNode], inside: list[str]) -> KernelBuilder:
+        builder = KernelBuilder()
+        for node in nodes:
+            if not isinstance(node.node, ir.ComputedBuffer):
+                raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
+            with about(node.node, builder.buffers):
+                builder.add(node.node)
+        for name in inside:
+            builder.buffers[name].local = True
+        return builder
+
+    def _mark_run(self, nodes: list[SchedulerNode], inside: list[str]) -> None:
+        V.graph.removed_buffers.update(inside)
+        for node in nodes:
+            node.mark_run()
+
+    def _define(self, make: str, source: str, nodes: list[SchedulerNode]) -> str:
         """The name of the kernel in the wrapper; equal kernels have one."""
         wrapper = V.graph.wrapper_code
-        source = kernel_source(kernel)
         name = wrapper.src_to_kernel.get(source)
         if name is None:
             fused = get_fused_kernel_name(nodes, "original_aten")
             name = f"sdsc_{fused}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            body = f"async_compile.sdsc({name!r}, {source})"
-            wrapper.define_kernel(name, body, f"{origins}\n{detailed}", gpu=False)
+            wrapper.define_kernel(
+                name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False
+            )
         return name
 
     def _call(self, name: str, kernel: Kernel) -> None:
@@ -131,7 +150,8 @@ class SuperDSCScheduling(BaseScheduling):
             wrapper.writeline(
                 f"{buffer.name} = {how}({where}, memory_format=torch.contiguous_format)"
             )
-        wrapper.writeline(f"{name}.run({', '.join(buffer.name for buffer in args)})")
+        names = [buffer.name if buffer.view else _on_card(buffer.name) for buffer in args]
+        wrapper.writeline(f"{name}.run({', '.join(names)})")
         for buffer, view in views:
             if view.written:
                 where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
@@ -142,7 +162,8 @@ class SuperDSCScheduling(BaseScheduling):
     def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
         """Buffers that nobody outside of the nodes reads."""
         own = {node.get_name() for node in nodes}
-        outputs = set(V.graph.get_output_names())
+        # Who reads a buffer after a later write is a user of the write.
+        outputs = {*V.graph.get_output_names(), *V.graph.mutated_buffers}
         names = []
         for node in nodes:
             for buffer in node.get_outputs():
@@ -151,3 +172,10 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _on_card(name: str) -> str:
+    """A buffer as an argument: PyTorch lets numbers in tensors of the host meet those of a card."""
+    buffer = V.graph.get_buffer(name)
+    card = V.graph.get_current_device_or_throw()
+    return name if buffer.get_device() == card else f"{name}.to({str(card)!r})"

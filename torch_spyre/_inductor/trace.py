@@ -10,13 +10,13 @@ import sympy
 import torch
 from sympy import Expr, Symbol
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
-from torch._inductor.ops_handler import DefaultHandler
+from torch._inductor.ops_handler import OP_NAMES, DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
 from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.backend.constants import decode_constant
 from torch_spyre.ops.table import OPS
@@ -115,20 +115,25 @@ class Tracer(DefaultHandler):
         self.ops: list[KernelOp] = []
         self.dtypes = _dtype_rules()
         self.known: dict[Any, Value] = {}
+        self.masks = 0  # around what is traced now
 
     # ------------------------------------------------------------------------------------ leaves
 
     def load(self, name: str, index: Expr) -> Value:
         buffer = self.find_buffer(name)
         linear = self.linear(index + buffer.offset)
-        ends = [stride * (self.space[s] - 1) for s, stride in linear.strides.items()]
-        first = linear.offset + sum(end for end in ends if end < 0)
-        last = linear.offset + sum(end for end in ends if end > 0)
-        spans = zip(buffer.size, buffer.stride, strict=True)
-        end = buffer.offset + sum((n - 1) * stride for n, stride in spans)
-        if first < 0 or last > end:
+        if self.masks and not self._stays_inside(buffer, linear):
             raise Unsupported(f"{index} leads outside of {buffer}, under a mask")
         return Value(buffer.dtype, Access(buffer, linear))
+
+    def _stays_inside(self, buffer: Buffer, linear: LinearIndex) -> bool:
+        ends = [stride * (self.space[s] - 1) for s, stride in linear.strides.items()]
+        known = V.graph.sizevars.statically_known_leq
+        first = linear.offset + sum(end for end in ends if not known(0, end))
+        last = linear.offset + sum(end for end in ends if not known(end, 0))
+        spans = zip(buffer.size, buffer.stride, strict=True)
+        end = buffer.offset + sum((n - 1) * stride for n, stride in spans)
+        return known(0, first) and known(last, end)
 
     def linear(self, index: Expr) -> LinearIndex:
         index = simplified(index, self.space)
@@ -164,14 +169,16 @@ class Tracer(DefaultHandler):
             return Value(dtype, None, float(expression))
         index = self.linear(expression)
         if not any(index.strides.values()):
-            return Value(dtype, None, float(index.offset))
+            return Value(dtype, None, _converted(index.offset, dtype))
         return Value(dtype, None, counted=index)
 
     def value_expr(self, expr: Expr, dtype: torch.dtype) -> Value:
         return self.index_expr(expr, dtype)
 
     def masked(self, mask: Value, body: Callable[[], Any], other: float) -> Value:
+        self.masks += 1
         value = OpsWrapper._unwrap(body())
+        self.masks -= 1
         return self._default("where", (mask, value, Value(value.dtype, None, float(other))), {})
 
     def _rounded_to(self, name: str, value: Value, dtype: torch.dtype) -> Value:
@@ -194,7 +201,7 @@ class Tracer(DefaultHandler):
 
     # --------------------------------------------------------------------------------------- ops
 
-    def inline_asm_elementwise(
+    def inline_asm_elementwise(  # type: ignore[override]  # as card_op calls it
         self, *inputs: Value, asm: str, constraints: tuple[float, ...], dtype: torch.dtype
     ) -> Value:
         """An op of the op table by its name; see :func:`card_ops.card_op`."""
@@ -230,7 +237,7 @@ class Tracer(DefaultHandler):
             return [Value(torch.float32, None, v.number, v.counted) for v in values], None
         if name not in ("add", "sub"):
             return values, None
-        a, b = (v.counted or LinearIndex(int(v.number or 0), {}) for v in values)
+        a, b = map(_whole, values)
         sign = 1 if name == "add" else -1
         strides = {s: a.strides.get(s, 0) + sign * b.strides.get(s, 0) for s in self.space}
         index = LinearIndex(a.offset + sign * b.offset, strides)
@@ -238,10 +245,13 @@ class Tracer(DefaultHandler):
 
     def _holds(self, dtype: torch.dtype, value: Value) -> bool:
         """Whether all the numbers that a value may be are exact in a dtype."""
-        index = value.counted or LinearIndex(int(value.number or 0), {})
+        index = _whole(value)
         reach = sum(abs(stride) * self.space[s] for s, stride in index.strides.items())
         bits = 31 if not dtype.is_floating_point else 24 if dtype == torch.float32 else 9
-        return abs(index.offset) + reach < 2**bits
+        known = V.graph.sizevars
+        fits = sympy.sympify(abs(index.offset) + reach < 2**bits)
+        # Nobody counts so far; and if so, the graph is compiled again.
+        return known.guard_or_false(fits) if bits > 9 else known.statically_known_true(fits)
 
     def _literal(self, value: Any) -> Value:
         dtype = {bool: torch.bool, int: torch.int64}.get(type(value), torch.float32)
@@ -282,7 +292,7 @@ class Tracer(DefaultHandler):
             return self._ramp(value.counted, value.dtype)
         assert value.number is not None
         dtype = value.dtype
-        if dtype in SHORT_FLOATS and not _is_short(value.number):
+        if dtype in SHORT_FLOATS and (has_symbols([value.number]) or not _is_short(value.number)):
             dtype = torch.float32  # as in eager: a number is not rounded before it is used
         return Access(self.constant_buffer(value.number, dtype), LinearIndex(0, {}))
 
@@ -347,16 +357,34 @@ class Tracer(DefaultHandler):
         has = [{s for s, t in x.index.strides.items() if t} for x in (a, b)]
         rows, columns = has[0] - has[1], has[1] - has[0]
         contracted = [s for s in inner if s in has[0] and s in has[1]]
-        if len(inner) != 1 or contracted != inner or not rows | columns:
+        every_loop = has[0] | has[1] == set(self.space)
+        if len(inner) != 1 or contracted != inner or not rows | columns or not every_loop:
             return None
         self.ops.pop()
         return [a, b]
 
 
+def card_has(name: str) -> bool:
+    """Whether loops may call an op of Inductor's; what is no op of loops is made of some."""
+    name = name.removeprefix("special_")
+    opfunc = OPFUNCS.get(name, name)
+    if name not in OP_NAMES or name in vars(Tracer) or name == "square":
+        return True
+    return opfunc in OPS and OPS[opfunc].kind == "pointwise"
+
+
 def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
     """The index without divisions that the sizes of the loops decide."""
-    ranges = {symbol: sympy.Integer(size) for symbol, size in space.items()}
+    ranges = {symbol: sympy.sympify(size) for symbol, size in space.items()}
     return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
+
+
+def _whole(value: Value) -> LinearIndex:
+    """A number that the loops count, or a literal, as a count."""
+    if value.counted is not None:
+        return value.counted
+    number: Any = value.number or 0
+    return LinearIndex(number if has_symbols([number]) else int(number), {})
 
 
 def _is_short(number: float) -> bool:
@@ -365,7 +393,11 @@ def _is_short(number: float) -> bool:
     return number != number or decode_constant(bits, DataFormats.SEN169_FP16) == number
 
 
-def _converted(number: float, dtype: torch.dtype) -> float:
+def _converted(number: Any, dtype: torch.dtype) -> Any:
+    if has_symbols([number]):
+        if dtype == torch.bool:
+            raise Unsupported(f"whether {number} is zero is not known when the kernel is compiled")
+        return number  # of sizes, so an integer
     if dtype == torch.bool:
         return float(bool(number))
-    return number if dtype.is_floating_point else float(int(number))
+    return float(number) if dtype.is_floating_point else float(int(number))

@@ -43,11 +43,12 @@ class LinearIndex:
         strides = {}
         for symbol in symbols:
             stride = index.coeff(symbol, 1)
-            if not stride.is_Integer:
-                return None
-            strides[symbol] = int(stride)
-        rest = index - sum(stride * symbol for symbol, stride in strides.items())
-        return LinearIndex(int(rest), strides) if rest.is_Integer else None
+            strides[symbol] = int(stride) if stride.is_Integer else stride
+        offset = sympy.expand(index - sum(stride * symbol for symbol, stride in strides.items()))
+        linear = LinearIndex(int(offset) if offset.is_Integer else offset, strides)
+        # Other symbols are sizes that a launch knows.
+        unknown = sympy.Tuple(offset, *strides.values()).free_symbols
+        return linear if unknown.isdisjoint(symbols) else None
 
     @property
     def expression(self) -> Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
 
@@ -34,3 +35,8 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
             """,
             strip=True,
         )
+
+    def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
+        """Inductor names the kind of device, and sets the current one for devices it knows."""
+        line = super().make_allocation(name, device, *args, **kwargs)
+        return str(line.replace(f"device='{device.type}'", f"device='{device}'"))

@@ -247,19 +247,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   return {grad_query, grad_key, grad_value, grad_bias};
 }
 
-/// Which way scaled_dot_product_attention takes.
+/// Which way scaled_dot_product_attention takes. Also asked while a graph is traced: what it compares
+/// must not fix sizes that are symbols there.
 std::int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value,
                     const std::optional<Tensor>& mask, double dropout, bool /*causal*/,
                     std::optional<double> /*scale*/, bool grouped) {
   const auto same_lead = [&](const Tensor& other) {
     if (other.dim() != query.dim()) return false;
     for (std::int64_t d = 0; d + 2 < query.dim(); ++d)
-      if (other.size(d) != query.size(d) && !(grouped && d + 3 == query.dim())) return false;
+      if (other.sym_size(d) != query.sym_size(d) && !(grouped && d + 3 == query.dim()))
+        return false;
     return true;
   };
   const bool fits =
       query.dim() >= 3 && dropout == 0 && same_lead(key) && same_lead(value) &&
-      (query.dim() < 3 || key.size(-3) == value.size(-3)) &&
+      (query.dim() < 3 || key.sym_size(-3) == value.sym_size(-3)) &&
       query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
       c10::isFloatingType(query.scalar_type()) && (!mask || mask->dim() <= query.dim());
   return static_cast<std::int64_t>(fits ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);

@@ -24,6 +24,7 @@ from torch_spyre.execution.kernel_runner import (
 if TYPE_CHECKING:
     from torch_spyre._inductor.codegen.bundle import Bundle
     from torch_spyre._inductor.op_spec import KernelEntry
+    from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
 log = logging.getLogger("spyre.execution")
 
@@ -59,6 +60,13 @@ class SpyreAsyncCompile(AsyncCompile):
                 binary = kernel_cache.program_from(source, make)
         log.info("%s: a program of %d bytes", name, len(binary))
         return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes)
+
+    def sdsc_template(self, name: str, text: str, kept: int) -> SDSCTemplateRunner:
+        """A kernel whose sizes a launch brings, from the text of a function of the sizes."""
+        from torch_spyre._inductor.kernel_template import template_function
+        from torch_spyre.execution.template_runner import SDSCTemplateRunner
+
+        return SDSCTemplateRunner(name, template_function(text), kept)
 
 
 def _options() -> dict[str, bool]:

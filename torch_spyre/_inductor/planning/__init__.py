@@ -13,6 +13,7 @@ from torch_spyre._inductor.observe import observed
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
 from torch_spyre._inductor.planning.order import products_first
@@ -28,8 +29,9 @@ Pass = Callable[[list[KernelOp]], list[KernelOp]]
 
 PASSES: list[Pass] = [
     fold_casts,
-    drop_dead_ops,
     cut_loops,
+    elide_copies,
+    drop_dead_ops,
     choose_layouts,
     realign,
     insert_restickifies,

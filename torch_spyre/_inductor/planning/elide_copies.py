@@ -1,0 +1,149 @@
+"""Copies that rearrange or repeat numbers, where their readers or their writer can do without."""
+
+from __future__ import annotations
+
+from sympy import Symbol
+
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol, symbols_of
+from torch_spyre._inductor.planning.realign import expressible
+from torch_spyre._inductor.views import LinearIndex
+
+COPY = "identity"
+
+
+def elide_copies(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops; what reads a copy reads its source, or what a copy reads is written where it writes.
+
+    Only where the sticks of every access stay what they were. Needs loops that are cut. Copies that
+    nobody reads any more are dead.
+    """
+    return _written_in_place(_read_in_place(ops))
+
+
+def _is_copy(op: KernelOp) -> bool:
+    return op.op == COPY and op.inputs[0].buffer.dtype == op.output.buffer.dtype
+
+
+# ------------------------------------------------------------------------------------------ readers
+
+
+def _read_in_place(ops: list[KernelOp]) -> list[KernelOp]:
+    copies: dict[Buffer, KernelOp] = {}  # by what they write, as long as it is a copy
+    for op in ops:
+        for i, access in enumerate(op.inputs):
+            copy = copies.get(access.buffer)
+            moved = _through(copy, access, op.space) if copy else None
+            if moved is not None and _still_a_product(op, i, moved):
+                op.inputs[i] = moved
+        written = op.output.buffer
+        copies = {b: c for b, c in copies.items() if written not in (b, c.inputs[0].buffer)}
+        if _is_copy(op) and written.local and op.inputs[0].buffer is not written:
+            copies[written] = op
+    return ops
+
+
+def _through(copy: KernelOp, access: Access, space: dict[Symbol, int]) -> Access | None:
+    """The access to what was copied, if each of its loops is one of the copy's."""
+    source, target = copy.inputs[0], copy.output
+    if access.index.offset != target.index.offset:
+        return None
+    strides = _translated(
+        {s: (step, space[s]) for s, step in access.index.strides.items() if step},
+        copy,
+        target.index,
+        source.index,
+    )
+    if strides is None:
+        return None
+    moved = Access(source.buffer, LinearIndex(source.index.offset, strides))
+    return moved if _same_stick(moved, access, space) else None
+
+
+def _still_a_product(op: KernelOp, position: int, moved: Access) -> bool:
+    """Whether one of the factors of a product still has each loop."""
+    if op.op != MATMUL:
+        return True
+    other = op.inputs[1 - position]
+    return set(op.space) <= symbols_of(other) | symbols_of(moved)
+
+
+# ------------------------------------------------------------------------------------------ writers
+
+
+def _written_in_place(ops: list[KernelOp]) -> list[KernelOp]:
+    touches: dict[Buffer, list[int]] = {}
+    for time, op in enumerate(ops):
+        for access in (*op.inputs, op.output):
+            touches.setdefault(access.buffer, []).append(time)
+    gone = set()
+    for time, op in enumerate(ops):
+        source = op.inputs[0].buffer
+        if not _is_copy(op) or not source.local or len(touches[source]) != 2:
+            continue
+        written, _ = touches[source]
+        between = [t for t in touches[op.output.buffer] if written <= t < time]
+        maker = ops[written]
+        if between or written in gone or maker.output.buffer is not source:
+            continue
+        output = _to_target(op, maker)
+        if output is not None:
+            maker.output = output
+            touches[op.output.buffer] = sorted([*touches[op.output.buffer], written])
+            gone.add(time)
+    return [op for time, op in enumerate(ops) if time not in gone]
+
+
+def _to_target(copy: KernelOp, maker: KernelOp) -> Access | None:
+    """What an op writes for a copy, as an access to what the copy writes; all of it, or None."""
+    source, target = copy.inputs[0], copy.output
+    made = maker.output
+    if made.index.offset != source.index.offset:
+        return None
+    strides = _translated(
+        {s: (step, maker.space[s]) for s, step in made.index.strides.items() if step},
+        copy,
+        source.index,
+        target.index,
+        all_of_it=True,
+    )
+    if strides is None or 0 in strides.values():
+        return None
+    output = Access(target.buffer, LinearIndex(target.index.offset, strides))
+    return output if _same_stick(output, made, maker.space) else None
+
+
+def _translated(
+    loops: dict[Symbol, tuple[int, int]],
+    copy: KernelOp,
+    old: LinearIndex,
+    new: LinearIndex,
+    all_of_it: bool = False,
+) -> dict[Symbol, int] | None:
+    """Strides of loops, each (stride, extent), on the other side of a copy.
+
+    Each is a loop of the copy, or a part of one.
+    """
+    strides: dict[Symbol, int] = {}
+    done = dict.fromkeys(copy.space, 1)  # how far inner parts of a loop have come
+    for symbol, (step, extent) in sorted(loops.items(), key=lambda item: item[1]):
+        for loop, size in copy.space.items():
+            if old.strides.get(loop, 0) * done[loop] == step and done[loop] * extent <= size:
+                strides[symbol] = new.strides.get(loop, 0) * done[loop]
+                done[loop] *= extent
+                break
+        else:
+            return None
+    return None if all_of_it and done != copy.space else strides
+
+
+def _same_stick(moved: Access, before: Access, space: dict[Symbol, int]) -> bool:
+    if moved.buffer.layout is not None and not expressible(moved, space):
+        return False
+    return bool(_usual_stick(moved, space) == _usual_stick(before, space))
+
+
+def _usual_stick(access: Access, space: dict[Symbol, int]) -> Symbol | None:
+    if access.buffer.layout is not None:
+        return stick_symbol(access, space)
+    return next((s for s, step in access.index.strides.items() if step == 1), None)

@@ -1,0 +1,110 @@
+"""Launches templates: an instance for each set of sizes and layouts, made when first needed."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_spyre._inductor.kernel_ir import Buffer
+from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
+from torch_spyre._inductor.planning import Kernel
+from torch_spyre.execution.async_compile import SpyreAsyncCompile
+from torch_spyre.execution.kernel_runner import SDSCKernelRunner
+
+
+@dataclass
+class _Launch:
+    """One kernel of an instance and the tensors around it."""
+
+    runner: SDSCKernelRunner
+    args: list[Buffer]
+
+    def run(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Make copies of views, launch, and write copies back."""
+        written = []
+        for buffer in self.args:
+            view = buffer.view
+            if view is None:
+                continue
+            there = tensors[view.of].as_strided(view.size, view.stride, view.offset)
+            if view.written:
+                copy = torch.empty_like(there, memory_format=torch.contiguous_format)
+                written.append((there, copy))
+            else:
+                copy = there.clone(memory_format=torch.contiguous_format)
+            tensors[buffer.name] = copy
+        self.runner.run(*(tensors[buffer.name] for buffer in self.args))
+        for there, copy in written:
+            there.copy_(copy)
+
+
+class _Instance:
+    """A template compiled for sizes and layouts."""
+
+    def __init__(
+        self, name: str, make: Callable[[], Template], placements: Mapping[str, Placement]
+    ) -> None:
+        plan = plan_template(make, placements)
+        self.shared = plan.shared
+        self.launches = [
+            _Launch(compiled(name, kernel), [b for b in kernel.args if b.constant is None])
+            for kernel in plan.kernels
+        ]
+
+    def run(self, tensors: dict[str, torch.Tensor], device: torch.device) -> None:
+        for buffer in self.shared:
+            tensors[buffer.name] = torch.empty_strided(
+                buffer.size, buffer.stride, dtype=buffer.dtype, device=device
+            )
+        for launch in self.launches:
+            launch.run(tensors)
+
+
+def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
+    """A planned kernel, ready to be launched."""
+    written = {arg.arg_index for spec in kernel.specs for arg in spec.args if not arg.is_input}
+    runner = SpyreAsyncCompile().sdsc(
+        name,
+        kernel.specs,
+        expected=[(b.layout, b.stride, b.offset) for b in kernel.args if b.constant is None],  # type: ignore[misc]
+        outputs=sorted(written - {-1}),
+        constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
+        pool_bytes=kernel.pool_bytes,
+    )
+    assert isinstance(runner, SDSCKernelRunner)
+    return runner
+
+
+class SDSCTemplateRunner:
+    """A kernel of a graph with dynamic shapes."""
+
+    def __init__(self, name: str, make: Callable[..., Template], kept: int) -> None:
+        self.name = name
+        self.make = make
+        self.kept = kept  # instances; those not used for longest go
+        self.sizes = len(inspect.signature(make).parameters)
+        self.arguments: list[str] = []
+        self.instances: OrderedDict[Any, _Instance] = OrderedDict()
+
+    def run(self, *args: Any) -> None:
+        """Launch; the sizes follow the tensors."""
+        tensors, sizes = args[: -self.sizes], args[-self.sizes :]
+        where = tuple((t.device_tensor_layout(), t.storage_offset()) for t in tensors)
+        key = (sizes, where)
+        instance = self.instances.get(key)
+        if instance is None:
+            if not self.arguments:
+                self.arguments = [buffer.name for buffer in self.make(*sizes).arguments]
+            placements = dict(zip(self.arguments, where, strict=True))
+            instance = _Instance(self.name, lambda: self.make(*sizes), placements)
+            self.instances[key] = instance
+            if len(self.instances) > self.kept:
+                self.instances.popitem(last=False)
+        else:
+            self.instances.move_to_end(key)
+        instance.run(dict(zip(self.arguments, tensors, strict=True)), tensors[0].device)
