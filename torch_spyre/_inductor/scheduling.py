@@ -107,6 +107,7 @@ class SuperDSCScheduling(BaseScheduling):
         text = template_text(self._built(nodes, inside))
         self._mark_run(nodes, inside)
         name = self._define("async_compile.sdsc_template", text.source, nodes)
+        debug.template_made(name, text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
 

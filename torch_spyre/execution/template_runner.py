@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import Any
 
 import torch
 
+from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
+
+log = logging.getLogger("spyre.execution")
 
 
 @dataclass
@@ -101,10 +105,19 @@ class SDSCTemplateRunner:
             if not self.arguments:
                 self.arguments = [buffer.name for buffer in self.make(*sizes).arguments]
             placements = dict(zip(self.arguments, where, strict=True))
-            instance = _Instance(self.name, lambda: self.make(*sizes), placements)
+            instance = self._instance(sizes, placements)
             self.instances[key] = instance
             if len(self.instances) > self.kept:
                 self.instances.popitem(last=False)
         else:
             self.instances.move_to_end(key)
         instance.run(dict(zip(self.arguments, tensors, strict=True)), tensors[0].device)
+
+    def _instance(self, sizes: tuple[int, ...], placements: Mapping[str, Placement]) -> _Instance:
+        try:
+            made = _Instance(self.name, lambda: self.make(*sizes), placements)
+        except Unsupported as error:
+            error.add(f"{self.name} for sizes {sizes}")
+            raise
+        log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
+        return made
