@@ -1,5 +1,6 @@
 """What can be seen of a compilation: debug directories, the log, provenance."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -167,9 +168,27 @@ def test_debug_shows_ops_of_every_pass_and_layouts(tmp_path):
     assert "float16[128, 128], stride [128, 1], device size [2, 128, 64]" in text
 
 
-def test_fallbacks_are_in_the_log(tmp_path):
+def test_templates_say_for_which_sizes_they_are_planned(tmp_path):
+    def grown(x):
+        return x * 2 + 1
+
+    file = tmp_path / "log.txt"
+    logging_config.set_log_file(file)
+    logging_config.enable("spyre")
+    function = torch.compile(grown, dynamic=True)
+    for rows in (5, 7, 5):
+        assert torch.equal(function(card(rows, 70)).cpu(), grown(card(rows, 70)).cpu())
+    lines = file.read_text().splitlines()
+    assert sum("a template" in line for line in lines) == 1
+    planned = [line for line in lines if "planned for sizes" in line]
+    assert [line.split(", ")[-1] for line in planned[-2:]] == ["instance 1", "instance 2"]
+
+
+def test_fallbacks_are_in_the_log(tmp_path, monkeypatch):
+    divide_work = importlib.import_module("torch_spyre._inductor.planning.divide_work")
+    monkeypatch.setattr(divide_work, "SPAN_BYTES", 64)
     with pytest.warns(match="op by op"):
-        lines = log_of(tmp_path, "spyre.inductor", "INFO", torch.special.bessel_j1, card(5))
+        lines = log_of(tmp_path, "spyre.inductor", "INFO", torch.neg, card(5))
     assert any("1 nodes runs op by op" in line for line in lines)
 
 

@@ -98,6 +98,14 @@ def test_an_option_that_does_not_exist():
         torch.compile(double, backend="spyre", options={"nothing": 1})(card(5))
 
 
+def test_tensors_that_a_graph_holds():
+    def bins(x):
+        return torch.bucketize(x, torch.tensor([0.0, 1.0], device="spyre").half())
+
+    x = card(5, 70)
+    assert torch.equal(torch.compile(bins, fullgraph=True)(x).cpu(), bins(x).cpu())
+
+
 def test_gradients_by_the_named_backend():
     x = card(5, 70).requires_grad_()
     torch.compile(lambda x: (x * x).sum(), backend="spyre")(x).backward()

@@ -1,7 +1,7 @@
 """Graphs that cannot be compiled: what is said, and that they still run."""
 
+import importlib
 import pickle
-import warnings
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ from torch_spyre._inductor.errors import (
     user_line,
 )
 from torch_spyre._inductor.op_spec import OpSpec
+from torch_spyre._inductor.trace import Tracer
 from torch_spyre.backend import MalformedBundle
-from torch_spyre.ops.fallbacks import FallbackWarning
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,15 @@ def fresh_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
 
 
+@pytest.fixture
+def short_reach(monkeypatch):
+    """Cores that reach no whole stick, so that nothing fits."""
+    divide_work = importlib.import_module("torch_spyre._inductor.planning.divide_work")
+    monkeypatch.setattr(divide_work, "SPAN_BYTES", 64)
+
+
 def unsupported(x):
-    y = x + 1
-    return torch.special.bessel_j1(y)  # the card has none, and Inductor takes it for a loop
+    return x.neg()
 
 
 def card(*size):
@@ -44,32 +50,55 @@ def refusal(function, *args, **options):
     return caught.value
 
 
-def test_by_default_the_graph_runs_op_by_op_and_says_why():
+def test_by_default_the_graph_runs_op_by_op_and_says_why(short_reach):
     x = card(5, 70)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
-        with pytest.warns(CompileFallbackWarning) as caught:
-            got = torch.compile(unsupported, fullgraph=True)(x)
-        assert torch.equal(got.cpu(), unsupported(x).cpu())
+    with pytest.warns(CompileFallbackWarning) as caught:
+        got = torch.compile(unsupported, fullgraph=True)(x)
+    assert torch.equal(got.cpu(), unsupported(x).cpu())
     (warning,) = (w for w in caught if w.category is CompileFallbackWarning)
-    for words in ("2 nodes", "bessel_j1", "float16[5, 70]", "test_compile_errors.py", "way out"):
+    for words in ("1 nodes", "op: neg", "float16[5, 70]", "test_compile_errors.py", "way out"):
         assert words in str(warning.message), words
 
 
 @pytest.mark.parametrize("options", [{}, {"fullgraph": True}, {"backend": "inductor"}], ids=str)
-def test_an_error_names_op_tensors_source_and_a_way_out(options):
+def test_an_error_names_op_tensors_source_and_a_way_out(options, short_reach):
     error = refusal(unsupported, card(5, 70), **options)
-    assert "bessel_j1" in error.what
-    assert error.op == "aten.special_bessel_j1.default"
+    assert "a core would span" in error.what
+    assert error.op == "neg"
     assert any("float16[5, 70]" in tensor for tensor in error.tensors)
     assert any("device size [2, 5, 64]" in tensor for tensor in error.tensors)
     assert "test_compile_errors.py" in error.source
-    assert "return torch.special.bessel_j1(y)" in error.source
-    for part in (error.what, error.op, *error.tensors, error.source, "way out"):
+    assert "return x.neg()" in error.source
+    for part in (error.what, error.op, *error.tensors, error.source, "way out: ", "work on slices"):
         assert part in str(error)
 
 
-def test_the_error_reaches_the_user_as_it_is():
+def test_errors_about_nodes_of_the_graph_name_their_ops(monkeypatch):
+    """Those that come up before there are ops of the card."""
+    original = Tracer.emit
+
+    def emit(self, opfunc, *args):
+        if opfunc == "exp":
+            raise Unsupported("the card has no op for exp")
+        return original(self, opfunc, *args)
+
+    monkeypatch.setattr(Tracer, "emit", emit)
+    error = refusal(lambda x: (x + 1).exp(), card(5, 70))
+    assert error.op == "aten.exp.default"
+    assert [tensor.split(",")[0] for tensor in error.tensors] == [
+        "buf0: float16[5",
+        "buf1: float16[5",
+    ]
+    assert all("device size [2, 5, 64]" in tensor for tensor in error.tensors)
+    assert "(x + 1).exp()" in error.source
+
+
+def test_a_tensor_that_no_core_can_reach():
+    error = refusal(lambda x: x.sum(1), torch.empty(3, 2**30, dtype=torch.float16, device="spyre"))
+    assert "float16[3, 1073741824]" in str(error)
+
+
+def test_the_error_reaches_the_user_as_it_is(short_reach):
     """Not wrapped by Dynamo, and without Dynamo's frames."""
     error = refusal(unsupported, card(5, 70))
     assert isinstance(error, RuntimeError)
@@ -84,17 +113,20 @@ def test_the_error_reaches_the_user_as_it_is():
 def test_the_environment_can_ask_for_errors():
     result = fresh(
         """
-        import torch
+        import importlib, torch
+        divide_work = importlib.import_module("torch_spyre._inductor.planning.divide_work")
+        divide_work.SPAN_BYTES = 64
         x = torch.ones(5, 70, dtype=torch.float16, device="spyre")
         try:
-            torch.compile(lambda x: torch.special.bessel_j1(x))(x)
+            torch.compile(lambda x: x.neg())(x)
         except RuntimeError as error:
             print(type(error).__mro__[1].__name__, error)
         """,
         TORCH_SPYRE_COMPILE_FALLBACK="error",
         TORCHINDUCTOR_FORCE_DISABLE_CACHES=1,
     )
-    assert result.output.startswith("Unsupported the card has no op for bessel_j1")
+    assert result.output.startswith("Unsupported ")
+    assert "a core would span" in result.output
 
 
 @pytest.mark.parametrize("cores", [0, 33, -1, 1000])

@@ -173,7 +173,7 @@ def compile_spyre(
                 spyre_compilation(),
                 mock.patch.object(GraphLowering, "spyre_placements", placements, create=True),
             ):
-                return inner(copy.deepcopy(gm), example_inputs, **kwargs)
+                return inner(own_copy(gm), example_inputs, **kwargs)
         except InductorError as error:
             return op_by_op(gm, reason_of(error))
 
@@ -183,6 +183,18 @@ def compile_spyre(
     ):
         options.setdefault("decompositions", decompositions())
         return original(model, inputs, inner_compile=inner_compile, **options)
+
+
+def own_copy(gm: GraphModule) -> GraphModule:
+    """A graph for Inductor to change; the tensors that it holds are shared."""
+    held = [
+        value
+        for module in gm.modules()
+        for values in (vars(module), module._parameters, module._buffers)
+        for value in values.values()
+        if isinstance(value, torch.Tensor)
+    ]
+    return copy.deepcopy(gm, {id(tensor): tensor for tensor in held})
 
 
 def reason_of(error: InductorError) -> Unsupported:

@@ -54,10 +54,8 @@ def kernel_made(
     name: str, kernel: Kernel, nodes: Sequence[SchedulerNode], record: Sequence[Pass]
 ) -> None:
     """A kernel has a name and is about to be called: tell everybody who wants to know."""
-    handle = set_kernel_post_grad_provenance_tracing(list(nodes), name)
-    V.graph.wrapper_code.write_provenance_debug_handle(name, handle)
-    remember_source(name, nodes)
-    _log(name, kernel, nodes)
+    _introduce(name, nodes)
+    _log(name, kernel)
     directory = _directory()
     if directory is None or (directory / name).exists():
         return
@@ -65,16 +63,31 @@ def kernel_made(
     _write_kernel(directory / name, kernel)
 
 
+def template_made(name: str, source: str, nodes: Sequence[SchedulerNode]) -> None:
+    """The same of a kernel whose sizes launches bring: it is planned then."""
+    _introduce(name, nodes)
+    codegen.info("%s: a template, planned for sizes when they come", name)
+    directory = _directory()
+    if directory is not None:
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        (directory / name / "template.txt").write_text(source)
+
+
+def _introduce(name: str, nodes: Sequence[SchedulerNode]) -> None:
+    handle = set_kernel_post_grad_provenance_tracing(list(nodes), name)
+    V.graph.wrapper_code.write_provenance_debug_handle(name, handle)
+    remember_source(name, nodes)
+    if lowering.isEnabledFor(logging.INFO):
+        buffers = ", ".join(buffer.get_name() for node in nodes for buffer in node.get_outputs())
+        lowering.info("%s computes %s: %s", name, buffers, aten_names(node.node for node in nodes))
+
+
 # --------------------------------------------------------------------------------------------- log
 
 
-def _log(name: str, kernel: Kernel, nodes: Sequence[SchedulerNode]) -> None:
-    if not codegen.isEnabledFor(logging.INFO) and not stickify.isEnabledFor(logging.INFO):
-        if not lowering.isEnabledFor(logging.INFO) and not passes.isEnabledFor(logging.INFO):
-            return
-    buffers = ", ".join(buffer.get_name() for node in nodes for buffer in node.get_outputs())
-    ops = aten_names(node.node for node in nodes)
-    lowering.info("%s computes %s: %s", name, buffers, ops)
+def _log(name: str, kernel: Kernel) -> None:
+    if not any(log.isEnabledFor(logging.INFO) for log in (stickify, passes, codegen)):
+        return
     for buffer in kernel.args:
         if buffer.constant is None:
             stickify.debug("%s: %s", name, describe_tensor(buffer))

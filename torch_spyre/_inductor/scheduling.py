@@ -76,8 +76,8 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
         """Kernels for all nodes, each as long as it can be.
 
-        How long that is turns out by planning. Mostly all of them are one; if not, it looks ahead no
-        further than needed, or long graphs would be planned again for each of their kernels.
+        How long that is turns out by planning. Mostly all of them are one; if not, it looks ahead
+        no further than needed, or long graphs would be planned again for each of their kernels.
         """
         ahead = len(nodes)
         while nodes:
@@ -117,6 +117,7 @@ class SuperDSCScheduling(BaseScheduling):
                 check_template(text)
         self._mark_run(nodes, inside)
         name = self._define("async_compile.sdsc_template", text.source, nodes)
+        debug.template_made(name, text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import Any
 
 import torch
 
+from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
+
+log = logging.getLogger("spyre.execution")
 
 
 @dataclass
@@ -117,4 +121,10 @@ class SDSCTemplateRunner:
     def _made(self, sizes: tuple[int, ...], where: Sequence[Placement]) -> _Instance:
         names = [buffer.name for buffer in self.make(*sizes).arguments]
         placements = dict(zip(names, where, strict=True))
-        return _Instance(self.name, lambda: self.make(*sizes), placements)
+        try:
+            made = _Instance(self.name, lambda: self.make(*sizes), placements)
+        except Unsupported as error:
+            error.add(f"{self.name} for sizes {sizes}")
+            raise
+        log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
+        return made
