@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch_spyre.backend.bundle import Bundle, Execute, Loop, Node
+from torch_spyre.backend.chain import chains
 from torch_spyre.backend.errors import MalformedBundle
-from torch_spyre.backend.fuse import Readers, Run, Work, chains
+from torch_spyre.backend.fuse import Run
 from torch_spyre.backend.lower import lower
 from torch_spyre.backend.places import Place, Region, place_of, region_of
 from torch_spyre.backend.program import (
@@ -26,6 +27,7 @@ from torch_spyre.backend.program import (
     Cores,
     CoreStep,
 )
+from torch_spyre.backend.work import Readers, Work
 
 # A bundle that needs more steps is written out too far to be run in reasonable time.
 MAX_WRITTEN_OUT = 1 << 16
