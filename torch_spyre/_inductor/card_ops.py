@@ -10,7 +10,6 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
-
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from torch_spyre.ops.table import OPS
