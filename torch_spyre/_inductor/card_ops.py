@@ -10,6 +10,7 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from torch_spyre.ops.table import OPS
 
@@ -24,6 +25,7 @@ class CardOp:
     opfunc: str | Callable[[Arguments], str]  # may depend on the arguments
     constants: tuple[str, ...] = ()  # ATen's names, in the order of the op table
     ignored: tuple[str, ...] = ()  # tensors that the card's op does not read
+    integers: bool = False  # integers stay integers
 
     def name(self, arguments: Arguments) -> str:
         return self.opfunc if isinstance(self.opfunc, str) else self.opfunc(arguments)
@@ -65,6 +67,14 @@ CARD_OPS: dict[OpOverload, CardOp] = {
     aten.sigmoid_backward.default: CardOp("sigmoidbwd"),
     aten.tanh_backward.default: CardOp("tanhbwd"),
     aten._prelu_kernel.default: CardOp("prelu"),
+    aten.addcmul.default: CardOp("addcmul", ("value",), integers=True),
+    aten.addcdiv.default: CardOp("addcdiv", ("value",)),
+    aten.lerp.Tensor: CardOp("lerp"),
+    aten.xlogy.Tensor: CardOp("xlogy"),
+    aten.special_xlog1py.default: CardOp("xlog1py"),
+    aten.logaddexp.default: CardOp("logaddexp"),
+    aten.logaddexp2.default: CardOp("logaddexp2"),
+    aten.hypot.default: CardOp("hypot"),
     aten.sinc.default: CardOp("sinc"),
     aten.special_entr.default: CardOp("entr"),
     aten.special_erfcx.default: CardOp("erfcx"),
@@ -91,10 +101,26 @@ def lower_card_op(op: OpOverload) -> Callable[..., Any]:
             if isinstance(value, ir.IRNode) and name not in row.ignored
         ]
         constants = tuple(float(arguments[name]) for name in row.constants)
-        dtype = _result_dtype(inputs)
+        dtype = _result_dtype(inputs, row.integers)
         inputs = [lowering.to_dtype(value, dtype) for value in inputs]
         inputs = lowering.broadcast_tensors(*inputs)
         return pointwise(row.name(arguments), inputs, constants, dtype)
+
+    return lower
+
+
+def lower_add(sign: int, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """``a + alpha * b`` (or -) in one step; without alpha, Inductor's lowering does as well."""
+
+    def lower(a: Any, b: Any, *, alpha: float = 1) -> Any:
+        if alpha == 1 or not isinstance(a, ir.IRNode) or not isinstance(b, ir.IRNode):
+            return theirs(a, b, alpha=alpha)
+        inputs: list[Any] = [a, b]
+        dtype = _result_dtype(inputs, integers=True)
+        if not dtype.is_floating_point:
+            return theirs(a, b, alpha=alpha)
+        inputs = lowering.broadcast_tensors(*(lowering.to_dtype(x, dtype) for x in inputs))
+        return pointwise("axpy", inputs, (sign * float(alpha),), dtype)
 
     return lower
 
@@ -140,9 +166,7 @@ def _bound(op: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
     return bound
 
 
-def _result_dtype(inputs: list[Any]) -> torch.dtype:
-    """These ops give floating point numbers: of integers, in the default dtype."""
-    dtype = inputs[0].get_dtype()
-    for value in inputs[1:]:
-        dtype = torch.promote_types(dtype, value.get_dtype())
-    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+def _result_dtype(inputs: list[Any], integers: bool) -> torch.dtype:
+    """Most of these ops give floating point numbers: of integers, in the default dtype."""
+    kind = PROMOTION.DEFAULT if integers else PROMOTION.INT_TO_FLOAT
+    return lowering.get_promoted_dtype(*inputs, type_promotion_kind=kind)
