@@ -143,6 +143,7 @@ class Worker {
     if (value.narrow == Narrow::boolean) {
       pointwise_kernels_here().boolean_fp32(values, count);
     } else if (value.format == DataFormat::SEN169_FP16) {
+      if (value.only_stored) return;
       static const InPlace round = dl16_rounding();
       round(values, count);
     } else if (value.clean_nan) {
