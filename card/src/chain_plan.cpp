@@ -13,8 +13,9 @@ constexpr std::int64_t kBlock = 16384;     // elements of a block, at most
 constexpr std::int64_t kLoaded = 1 << 17;  // elements of all that a block loads and stores
 constexpr std::int64_t kShortLine = 16;    // lines shorter than that are reduced side by side
 constexpr std::int64_t kStick = 64;
-constexpr std::int64_t kStripe = 64;  // elements that are worth calling a function for
-constexpr std::int64_t kAlign = 16;   // floats of a cache line
+// Elements of a stripe that are worth a call of their own, rather than copying what it reads.
+constexpr std::int64_t kNumberStripe = 64, kRepeatStripe = 128;
+constexpr std::int64_t kAlign = 16;  // floats of a cache line
 
 constexpr ChainDims kFull{true, true}, kColumn{true, false}, kRow{false, true};
 
@@ -142,8 +143,9 @@ class Lowering {
       const std::int64_t stripe = plan_.across ? plan_.block_lines : plan_.block_length;
       const std::int64_t stripes = plan_.across ? plan_.block_length : plan_.part_lines;
       if (repeats && stripes == 1) return {source};
-      if (repeats && stripe >= kStripe) return {source, ChainInput::Kind::repeat};
-      if (!repeats && stripe >= kStripe && as_number) return {source, ChainInput::Kind::numbers};
+      if (repeats && stripe >= kRepeatStripe) return {source, ChainInput::Kind::repeat};
+      if (!repeats && stripe >= kNumberStripe && as_number)
+        return {source, ChainInput::Kind::numbers};
     }
     return {spread(source, to)};
   }

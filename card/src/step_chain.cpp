@@ -276,24 +276,21 @@ class ChainStep : public Step {
   void run_blocks(const std::vector<std::byte*>& to, const std::vector<std::byte*>& from,
                   float* run_memory) const {
     const std::int64_t blocks = plan_.line_blocks * plan_.position_blocks;
-    if (blocks == 0) return;
-    ThreadPool& pool = ThreadPool::shared();
-    const bool parallel = plan_.work > kParallelWork && !in_order(to);
-    const std::int64_t tasks = parallel ? std::min<std::int64_t>(blocks, pool.size() * 8) : 1;
-    pool.parallel_for(tasks, [&](std::int64_t task) {
+    const auto run_block = [&](std::int64_t block) {
       const Scratch<float> memory(ScratchSlot::block, plan_.block_floats);
       float* const work = memory.data() + plan_.block_work;
       const ChainTensor* const tensors = values_.tensors.data();
+      const Part whole = block_at(block);
       const Worker reader(from, run_memory, memory.data(), work, tensors);
-      const Worker writer(to, run_memory, memory.data(), work, tensors);
-      const std::int64_t end = blocks * (task + 1) / tasks;
-      for (std::int64_t block = blocks * task / tasks; block < end; ++block) {
-        const Part whole = block_at(block);
-        reader.run(plan_.loads, whole);
-        run_parts(reader, whole);
-        writer.write(plan_.block_writes, whole);
-      }
-    });
+      reader.run(plan_.loads, whole);
+      run_parts(reader, whole);
+      Worker(to, run_memory, memory.data(), work, tensors).write(plan_.block_writes, whole);
+    };
+    if (plan_.work > kParallelWork && !in_order(to)) {
+      ThreadPool::shared().parallel_for(blocks, run_block);
+    } else {
+      for (std::int64_t block = 0; block < blocks; ++block) run_block(block);
+    }
   }
 
   void run_parts(const Worker& worker, const Part& whole) const {
