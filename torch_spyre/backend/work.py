@@ -23,16 +23,6 @@ class Work:
         return self.regions[-1]
 
     @property
-    def runs_best_alone(self) -> bool:
-        """Whether cores share a product, or a factor that the card had better unpack once."""
-        op = self.op
-        if op.op.kind != "matmul" or any(place.operand == SCRATCHPAD for place in self.places):
-            return False
-        factor = op.tensors[1]
-        rows = any(dim.splits > 1 and not factor.has(dim.label) for dim in op.dims)
-        return rows or op.splits_k
-
-    @property
     def is_elementwise(self) -> bool:
         """Whether it can be part of a chain, by its kind."""
         return self.op.op.kind in ("pointwise", "reduce")
