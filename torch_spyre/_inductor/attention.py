@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 # Scores of more bytes than this are left to the eager kernel. It makes them in blocks of rows and
 # is twice as fast with them; with fewer, one kernel for all around them is worth more.
-MAX_SCORE_BYTES = 1 << 20
+MAX_SCORE_BYTES = 32 << 20
 
 
 def _fits(query: Any, key: Any, value: Any) -> bool:
