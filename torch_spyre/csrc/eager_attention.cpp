@@ -247,8 +247,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
   return {grad_query, grad_key, grad_value, grad_bias};
 }
 
-/// Which way scaled_dot_product_attention takes. Also asked while a graph is traced: what it compares
-/// must not fix sizes that are symbols there.
+/// Which way scaled_dot_product_attention takes. Also asked while a graph is traced: what it
+/// compares must not fix sizes that are symbols there.
 std::int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value,
                     const std::optional<Tensor>& mask, double dropout, bool /*causal*/,
                     std::optional<double> /*scale*/, bool grouped) {
