@@ -25,7 +25,7 @@ VARIABLES = [
     Variable("SPYRE_CARD_MEMORY", "128G", "memory of a software card (bytes, or with K, M, G)"),
     Variable(
         "SPYRE_CARD_WARM_BYTES",
-        "64M",
+        "256M",
         "freed device memory a software card keeps for reuse before it returns it to the host",
     ),
     Variable("SPYRE_CARD_THREADS", "all cores", "host threads a software card works with"),

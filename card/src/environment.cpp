@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kSmallestCard = std::uint64_t{64} << 10;
 constexpr std::int64_t kMostThreads = 1024;
-constexpr std::uint64_t kDefaultWarmBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kDefaultWarmBytes = std::uint64_t{256} << 20;
 
 std::optional<std::string> variable_text(const char* variable) {
   const char* text = std::getenv(variable);
