@@ -233,3 +233,41 @@ def test_memory_that_is_used_again_for_something_else():
     same_bits(out, (-x).float().exp().square().abs().half())
     (chain,) = chains(entries)
     assert len(chain.stores) == 1
+
+
+def test_dimensions_that_another_op_sees_as_one():
+    """Four times eight rows for the first op, 32 rows for the others."""
+    x, row, out = card(32, 64), card(8, 64), empty(32, 64)
+    c2 = sympy.Symbol("c2")
+
+    def cut(argument, outer, inner):
+        argument.device_size = [1, outer, inner, 64]
+        argument.device_coordinates = [sympy.Integer(0), c0, c1, sympy.Mod(c2, 64)]
+        return argument
+
+    three = space(c0=(4, 1), c1=(8, 1), c2=(64, 1))
+    rows = arg(row, 1, (c1, c2))
+    whole = space(c0=(32, 1), c1=(64, 1))
+    entries = [
+        op(
+            "add",
+            three,
+            cut(arg(x, 0, (c0, c1)), 4, 8),
+            rows,
+            cut(between(0, FP16, 32, 64, output=True), 4, 8),
+        ),
+        op("sum", whole, between(0, FP16, 32, 64), between(8192, FP16, 32, output=True)),
+        op(
+            "sub",
+            whole,
+            between(0, FP16, 32, 64),
+            between(8192, FP16, 32),
+            arg(out, 2, (c0, c1), output=True),
+        ),
+    ]
+    entries[1].is_reduction = True
+    assert steps(entries) == [["Chain"]]
+    pool = torch.empty(3 * 8192, dtype=torch.int8, device="spyre")
+    run_fused(entries, [pool, x, row, out])
+    added = x + row.repeat(4, 1)
+    same_bits(out, added - added.sum(1, keepdim=True))

@@ -17,9 +17,10 @@ from torch_spyre._C import DataFormats
 from torch_spyre.backend.lower import parts_of_cores
 from torch_spyre.backend.places import Place, Region
 from torch_spyre.backend.sdsc import PRESENT, DeviceOp, Tensor
-from torch_spyre.backend.work import Work
+from torch_spyre.backend.work import Work, cut_names, cut_tensor
 
 MAX_OPS = 64  # of a chain
+MAX_CUTS = 8  # of dimensions, for one op
 # Formats that values between ops can have, and formats that can be read besides.
 VALUES = (DataFormats.SEN169_FP16, DataFormats.IEEE_FP32)
 READABLE = (*VALUES, DataFormats.SEN143_FP8, DataFormats.SEN152_FP8)
@@ -74,6 +75,8 @@ class Run:
     def add(self, work: Work) -> bool:
         if not work.is_elementwise or not _formats_fit(work.op) or len(self.links) == MAX_OPS:
             return False
+        if work.op.cores == 1:
+            work = self._cut_alike(work)
         parts = parts_of_cores(work.op)
         if self.links and (
             work.op.cores != self.links[0].op.cores
@@ -102,6 +105,35 @@ class Run:
             return False
         self.links, self.sizes = links, sizes
         return True
+
+    def _cut_alike(self, work: Work) -> Work:
+        """Dimensions that only one side sees as one are cut on both, where tensors are shared."""
+        for _ in range(MAX_CUTS):
+            for tensor, place in zip(work.op.tensors, work.places, strict=True):
+                sizes = {dim.label: dim.size for dim in work.op.dims}
+                known = next((m for m in memories(self.links) if m.place == place), None)
+                if known is None:
+                    continue
+                own = {label: size for label, (size,) in self.sizes.items()}
+                found = _first_cut(_axes(tensor, sizes), _axes(known.tensor, own))
+                if found is None:
+                    continue
+                label, name, inner = found
+                if label and all(t.stick != label for t in work.op.tensors):
+                    work = work.cut(label, inner)
+                    break
+                if name and all(m.tensor.stick != name for m in memories(self.links)):
+                    self._cut(name, inner)
+                    break
+            else:
+                return work
+        return work
+
+    def _cut(self, name: str, inner: int) -> None:
+        for memory in memories(self.links):
+            memory.tensor = cut_tensor(memory.tensor, name, inner)
+        ((size,), names) = self.sizes.pop(name), cut_names(name)
+        self.sizes |= {names[0]: (size // inner,), names[1]: (inner,)}
 
     def _names(self, work: Work, wide: dict[str, tuple[int, ...]]) -> dict[str, str] | None:
         """The chain's names of the op's dimensions; None if the op has nothing to do with it."""
@@ -167,6 +199,31 @@ class Run:
             and self.needed(earlier.work, [*self.works, link.work])
             for earlier in self.links
         )
+
+
+Axes = list[tuple[int, int, str]]  # (stride, size, label), nearest first
+
+
+def _axes(tensor: Tensor, sizes: dict[str, int]) -> Axes:
+    """The dimensions of a tensor besides that of its sticks."""
+    return sorted(
+        (tensor.stride[label], sizes[label], label)
+        for label in tensor.dims
+        if tensor.has(label) and sizes[label] > 1 and label != tensor.stick
+    )
+
+
+def _first_cut(one: Axes, other: Axes) -> tuple[str, str, int] | None:
+    """Which dimension of either to cut (the other name is empty), and into parts of how many."""
+    for (stride, size, label), (other_stride, other_size, name) in zip(one, other, strict=False):
+        if stride != other_stride:
+            return None
+        if size == other_size:
+            continue
+        if size % other_size == 0:
+            return label, "", other_size
+        return ("", name, size) if other_size % size == 0 else None
+    return None
 
 
 def _formats_fit(op: DeviceOp) -> bool:

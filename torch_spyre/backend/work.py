@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch_spyre.backend.places import Place, Region, first_slice
 from torch_spyre.backend.program import SCRATCHPAD
-from torch_spyre.backend.sdsc import STICK_BYTES, DeviceOp
+from torch_spyre.backend.sdsc import STICK_BYTES, DeviceOp, Dim, Tensor
 
 
 @dataclass(eq=False)
@@ -21,6 +21,20 @@ class Work:
     @property
     def output(self) -> Region:
         return self.regions[-1]
+
+    def cut(self, label: str, inner: int) -> Work:
+        """The same work of one core, with a dimension as two: the inner one of so many indices."""
+        dims = []
+        for dim in self.op.dims:
+            if dim.label != label:
+                dims.append(dim)
+                continue
+            for name, size in zip(cut_names(label), (dim.size // inner, inner), strict=True):
+                dims.append(Dim(name, size, size, size, 1))
+        tensors = [cut_tensor(tensor, label, inner) for tensor in self.op.tensors]
+        slices = [{dim.label: 0 for dim in dims}]
+        op = replace(self.op, dims=dims, tensors=tensors, slices=slices)
+        return Work(op, self.places, self.regions)
 
     @property
     def is_elementwise(self) -> bool:
@@ -47,6 +61,30 @@ class Work:
         dims = [replace(dim, chunk=dim.extent, splits=1) for dim in op.dims]
         slices = [dict.fromkeys(op.slices[0], 0)]
         return Work(replace(op, dims=dims, cores=1, slices=slices), places, self.regions)
+
+
+def cut_names(label: str) -> tuple[str, str]:
+    """Of the outer and the inner part of a dimension."""
+    return f"{label}o", f"{label}i"
+
+
+def cut_tensor(tensor: Tensor, label: str, inner: int) -> Tensor:
+    """The tensor seen with a dimension, not that of its sticks, as two."""
+    if label not in tensor.dims:
+        return tensor
+    names = cut_names(label)
+    where = tensor.dims.index(label)
+    strides = (tensor.stride[label] * inner, tensor.stride[label])
+    return replace(
+        tensor,
+        dims=[*tensor.dims[:where], *reversed(names), *tensor.dims[where + 1 :]],
+        scale=_without(tensor.scale, label) | dict.fromkeys(names, tensor.scale[label]),
+        stride=_without(tensor.stride, label) | dict(zip(names, strides, strict=True)),
+    )
+
+
+def _without(values: dict[str, int], label: str) -> dict[str, int]:
+    return {key: value for key, value in values.items() if key != label}
 
 
 class Readers:
