@@ -355,6 +355,24 @@ void dl16_from_fp32_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdif
   }
 }
 
+inline uint32_t same_32_bits(uint32_t bits) { return bits; }
+
+/// Sticks of 32 elements, whose length the compiler then knows, and other short rows.
+void copy_32_bits_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdiff_t dst_pitch,
+                       size_t n, size_t rows) {
+  constexpr size_t kStick32 = 32;
+  for (size_t row = 0; row < rows; ++row) {
+    const char* const from =
+        static_cast<const char*>(src) + static_cast<ptrdiff_t>(row) * src_pitch;
+    char* const to = static_cast<char*>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch;
+    if (n == kStick32) {
+      each<4, 4, same_32_bits>(from, to, kStick32);
+    } else {
+      each<4, 4, same_32_bits>(from, to, n);
+    }
+  }
+}
+
 /// Nearly always the value fits into int32, for which there is an instruction everywhere.
 void int32_from_fp32(const void* src, void* dst, size_t n) {
   using Element = Packed<4>::Element;
@@ -394,6 +412,8 @@ constexpr FastKernel kKernels[] = {
      each<4, 2, dl16_from_fp32<true>>, dl16_from_fp32_rows<false>, dl16_from_fp32_rows<true>},
     {F::SEN169_FP16, F::IEEE_FP32, fp32_from_dl16_run<false>, fp32_from_dl16_run<true>,
      fp32_from_dl16_rows<false>, fp32_from_dl16_rows<true>},
+    {F::IEEE_FP32, F::IEEE_FP32, each<4, 4, same_32_bits>, each<4, 4, same_32_bits>,
+     copy_32_bits_rows, copy_32_bits_rows},
     kernel<8, 2, dl16_from_fp64<false>, dl16_from_fp64<true>>(F::IEEE_FP64, F::SEN169_FP16),
     kernel<2, 8, fp64_from_dl16<false>, fp64_from_dl16<true>>(F::SEN169_FP16, F::IEEE_FP64),
     kernel<4, 2, dl16_from_int32<false>, dl16_from_int32<true>>(F::IEEE_INT32, F::SEN169_FP16),

@@ -280,9 +280,13 @@ inline float polynomial32(float x, double c0, Rest... rest) {
   }
 }
 
-/// exp(x + more) for a small correction `more`. Subnormal results too.
-inline float exp32_of(float x, float more = 0) {
+/// exp(at + more) for a small correction `more`. Subnormal results too.
+inline float exp32_of(float at, float more = 0) {
   constexpr float kRound32 = 0x1.8p23f, kLowest = -86;
+  // Where the result is 0, as for the -Infinity of masks: with `at` itself there would be subnormal
+  // numbers on the way, for which hosts take a hundred times as long.
+  const bool vanishes = at < -104;
+  const float x = vanishes ? 0 : at;
   const float shifted = x * 0x1.715476p+0f + kRound32, n = shifted - kRound32;
   const float r = ((x - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f) + more;
   const float p =
@@ -296,7 +300,7 @@ inline float exp32_of(float x, float more = 0) {
   const float scaled =
       __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + (exponent << 23));
   float result = scaled * (x < kLowest ? 0x1p-64f : 1);
-  result = x < -104 ? 0 : result;
+  result = vanishes ? 0 : result;
   return x <= 0x1.62e42ep+6f ? result : x + __builtin_inff();  // a NaN stays one
 }
 
