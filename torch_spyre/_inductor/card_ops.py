@@ -10,7 +10,9 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
+from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.ops.table import OPS
 
 aten = torch.ops.aten
@@ -24,12 +26,20 @@ class CardOp:
     opfunc: str | Callable[[Arguments], str]  # may depend on the arguments
     constants: tuple[str, ...] = ()  # ATen's names, in the order of the op table
     ignored: tuple[str, ...] = ()  # tensors that the card's op does not read
+    numbers: tuple[str, ...] = ()  # inputs that may be numbers
 
     def name(self, arguments: Arguments) -> str:
         return self.opfunc if isinstance(self.opfunc, str) else self.opfunc(arguments)
 
 
+DIVISIONS = {None: "realdiv", "floor": "floordivide", "trunc": "truncdivide"}
+
 CARD_OPS: dict[OpOverload, CardOp] = {
+    aten.addcmul.default: CardOp("addcmul", ("value",)),
+    aten.addcdiv.default: CardOp("addcdiv", ("value",)),
+    aten.div.Tensor_mode: CardOp(lambda a: DIVISIONS[a["rounding_mode"]], numbers=("other",)),
+    aten.lerp.Tensor: CardOp("lerp"),
+    aten.lerp.Scalar: CardOp("lerp", numbers=("weight",)),
     aten.silu.default: CardOp("silu"),
     aten.silu_backward.default: CardOp("silubwd"),
     aten.gelu.default: CardOp(
@@ -85,35 +95,40 @@ def lower_card_op(op: OpOverload) -> Callable[..., Any]:
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         arguments = _bound(op, args, kwargs)
+        opfunc = row.name(arguments)
+        constants = tuple(float(arguments[name]) for name in row.constants)
         inputs: list[Any] = [
             value
             for name, value in arguments.items()
-            if isinstance(value, ir.IRNode) and name not in row.ignored
+            if name in row.numbers or (isinstance(value, ir.IRNode) and name not in row.ignored)
         ]
-        constants = tuple(float(arguments[name]) for name in row.constants)
-        dtype = _result_dtype(inputs)
-        inputs = [lowering.to_dtype(value, dtype) for value in inputs]
-        inputs = lowering.broadcast_tensors(*inputs)
-        return pointwise(row.name(arguments), inputs, constants, dtype)
+        return pointwise(opfunc, inputs, constants)
 
     return lower
 
 
-def pointwise(
-    opfunc: str, inputs: list[Any], constants: tuple[float, ...], dtype: torch.dtype
-) -> Any:
-    """A loop of one op of the op table."""
+def pointwise(opfunc: str, inputs: list[Any], constants: tuple[float, ...]) -> Any:
+    """A loop of one op of the op table, of tensors and numbers."""
     assert len(constants) == len(OPS[opfunc].constants), opfunc
-    loaders = [value.make_loader() for value in inputs]
+    dtype = _result_dtype(opfunc, inputs)
+    given: list[Any] = [value for value in inputs if isinstance(value, ir.IRNode)]
+    devices = [tensor.get_device() for tensor in given]
+    tensors = lowering.broadcast_tensors(*(lowering.to_dtype(t, dtype) for t in given))
+    loaders = [tensor.make_loader() for tensor in tensors]
 
     def inner_fn(index: Any) -> Any:
-        return card_op(opfunc, [load(index) for load in loaders], constants, dtype)
+        loaded = (load(index) for load in loaders)
+        values = [
+            next(loaded) if isinstance(value, ir.IRNode) else ops.constant(value, dtype)
+            for value in inputs
+        ]
+        return card_op(opfunc, values, constants, dtype)
 
     return ir.Pointwise.create(
-        device=inputs[0].get_device(),
+        device=next(device for device in devices if device.type == DEVICE_NAME),
         dtype=dtype,
         inner_fn=inner_fn,
-        ranges=list(inputs[0].get_size()),
+        ranges=list(tensors[0].get_size()),
     )
 
 
@@ -140,9 +155,10 @@ def _bound(op: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
     return bound
 
 
-def _result_dtype(inputs: list[Any]) -> torch.dtype:
-    """These ops give floating point numbers: of integers, in the default dtype."""
-    dtype = inputs[0].get_dtype()
-    for value in inputs[1:]:
-        dtype = torch.promote_types(dtype, value.get_dtype())
-    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+def _result_dtype(opfunc: str, inputs: list[Any]) -> torch.dtype:
+    """Of integers, what is not computed in integers gives the default dtype."""
+    dtype = lowering.get_promoted_dtype(
+        *inputs, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    )
+    whole = OPS[opfunc].int64 and dtype != torch.bool
+    return dtype if dtype.is_floating_point or whole else torch.get_default_dtype()

@@ -87,6 +87,8 @@ WHOLE = [
     aten.im2col,
     aten.col2im,
     aten.index_select,
+    aten.linspace,
+    aten.logspace,
     aten.max_pool2d_with_indices,
     aten.max_pool2d_with_indices_backward,
     aten.max_pool3d_with_indices,
