@@ -94,6 +94,9 @@ WHOLE = [
     aten.max_pool3d_with_indices,
     aten.nll_loss_forward,
     aten.nll_loss_backward,
+    aten.take,
+    aten.tril_indices,
+    aten.triu_indices,
 ]
 
 
