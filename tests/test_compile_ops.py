@@ -181,6 +181,21 @@ def test_numbers_are_not_rounded_before_they_are_used(number):
     np.testing.assert_array_equal(got.float().cpu().numpy(), want.astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b, c: torch.add(a, b, alpha=0.3),
+        lambda a, b, c: torch.sub(a, b, alpha=0.3),
+        lambda a, b, c: torch.addcmul(a, b, c, value=0.3),
+        lambda a, b, c: torch.addcmul(a.int(), b.int(), c.int(), value=3),
+        lambda a, b, c: torch.lerp(a, b, c),
+        lambda a, b, c: torch.logaddexp(a, b),
+    ],
+)
+def test_compound_ops_round_once(function):
+    same_as_eager(function, card(5, 70), card(70, seed=1), card(5, 1, seed=2))
+
+
 COUNTED = [
     lambda x: torch.arange(3, 70, 2, device=x.device) + 1,
     lambda x: torch.arange(1, 3, 0.5, device=x.device) * 2,

@@ -14,8 +14,9 @@ from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.op_spec import TensorArg
 from torch_spyre.backend.bundle import BundleFiles, parse_bundle
 from torch_spyre.backend.compiler import compile_files
+from torch_spyre.backend.emit import steps_of
 from torch_spyre.backend.program import Chain, CoreLoop
-from torch_spyre.backend.schedule import groups, steps_of
+from torch_spyre.backend.schedule import groups
 
 FP16, FP32 = DataFormats.SEN169_FP16, DataFormats.IEEE_FP32
 UNARY = ["neg", "abs", "sigmoid", "exp", "square"]

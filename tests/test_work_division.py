@@ -29,6 +29,7 @@ from kernel_ops import (
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.kernel_ir import Access
 from torch_spyre._inductor.planning import plan_kernel
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
@@ -37,6 +38,7 @@ from torch_spyre._inductor.planning.matmul_cost import Product, divisions
 from torch_spyre._inductor.planning.pool import plan_pool
 
 # ------------------------------------------------------------------------------------ work division
+from torch_spyre._inductor.views import LinearIndex
 
 
 def sticks_by_core(each, access):
@@ -287,6 +289,25 @@ def test_a_chain_of_ops_lives_in_one_place():
         value = into
     ops.append(op("neg", {A: 64, B: 128}, [at(value, A, B)], at(buffer("out", 64, 128), A, B)))
     assert plan_kernel(ops).pool_bytes == 64 * 128 * 2
+
+
+def test_uneven_parts_beside_other_memory():
+    """Rows 1 to 127 of an intermediate, and right behind it what is computed from them."""
+    x, t, m = buffer("x", 128, 128), local("t", 128, 128), local("m", 127)
+    few, kept, again = buffer("few", 3, 64), local("kept", 3, 64), buffer("again", 3, 64)
+    out = buffer("out", 127, 128)
+    space, later = {A: 127, B: 128}, LinearIndex(128, {A: 128, B: 1})
+    ops = [
+        op("neg", {A: 3, B: 64}, [at(few, A, B)], at(kept, A, B)),
+        op("neg", {A: 128, B: 128}, [at(x, A, B)], at(t, A, B)),
+        op("max", space, [Access(t, later)], at(m, A)),
+        op("sub", space, [Access(t, later), at(m, A)], at(out, A, B)),
+        op("neg", {A: 3, B: 64}, [at(kept, A, B)], at(again, A, B)),
+    ]
+    x = torch.randn(128, 128).half()
+    got = run_on_card(plan_kernel(ops), x=x)["out"].float()
+    want = -x[1:].float() - (-x[1:].float()).amax(1, keepdim=True)
+    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
 
 
 @settings(max_examples=15)

@@ -8,11 +8,14 @@
 namespace spyre::card {
 namespace {
 
-constexpr std::int64_t kBlock = 8192;    // elements of a block
-constexpr std::int64_t kShortLine = 16;  // lines shorter than that are reduced side by side
+constexpr std::int64_t kPart = 4096;       // elements that are computed at once
+constexpr std::int64_t kBlock = 16384;     // elements of a block, at most
+constexpr std::int64_t kLoaded = 1 << 17;  // elements of all that a block loads and stores
+constexpr std::int64_t kShortLine = 16;    // lines shorter than that are reduced side by side
 constexpr std::int64_t kStick = 64;
-constexpr std::int64_t kStripe = 64;  // elements that are worth calling a function for
-constexpr std::int64_t kAlign = 16;   // floats of a cache line
+// Elements of a stripe that are worth a call of their own, rather than copying what it reads.
+constexpr std::int64_t kNumberStripe = 64, kRepeatStripe = 128;
+constexpr std::int64_t kAlign = 16;  // floats of a cache line
 
 constexpr ChainDims kFull{true, true}, kColumn{true, false}, kRow{false, true};
 
@@ -34,7 +37,7 @@ class Lowering {
     for (const ChainStore& store : values_.stores) {
       const ChainValue& value = values_.values[store.value];
       const int from = buffer_of(store.value);
-      buffers_[static_cast<std::size_t>(from)].stored = true;
+      buffer(from).whole = true;
       (value.dims.lines ? block : once)
           .emplace_back(from, ChainWrite{{}, &value, &values_.tensors[store.tensor]});
     }
@@ -42,6 +45,7 @@ class Lowering {
     for (auto& [from, write] : once) plan_.once_writes.push_back(placed(from, write, false));
     for (auto& [from, write] : block) plan_.block_writes.push_back(placed(from, write, true));
     place_instructions(once_, plan_.once, false);
+    place_instructions(loads_, plan_.loads, true);
     place_instructions(block_, plan_.block, true);
   }
 
@@ -49,7 +53,8 @@ class Lowering {
   struct Buffer {
     ChainDims dims;
     bool of_run;
-    bool stored = false;
+    bool whole = false;        // of a block: loaded or stored
+    bool free = false;         // others have its place
     std::size_t last_use = 0;  // number of an instruction of the block
     std::int64_t offset = 0;
   };
@@ -73,11 +78,13 @@ class Lowering {
     Draft draft{
         instruction, {}, new_buffer(instruction.dims, of_run), static_cast<int>(inputs.size())};
     std::copy(inputs.begin(), inputs.end(), draft.in);
-    (of_run ? once_ : block_).push_back(draft);
+    const bool load = instruction.kind == ChainInstruction::Kind::load;
+    buffer(draft.out).whole = load;
+    (of_run ? once_ : load ? loads_ : block_).push_back(draft);
     return draft.out;
   }
 
-  /// The value as it is. Loads come just before they are needed: fewer buffers are alive.
+  /// The value as it is.
   int buffer_of(std::size_t index) {
     int& buffer = buffer_of_[index];
     const ChainValue& value = values_.values[index];
@@ -134,10 +141,11 @@ class Lowering {
       // Along, a row is the same for every stripe, and a column has a number for each.
       const bool repeats = plan_.across ? from == kColumn : from == kRow;
       const std::int64_t stripe = plan_.across ? plan_.block_lines : plan_.block_length;
-      const std::int64_t stripes = plan_.across ? plan_.block_length : plan_.block_lines;
+      const std::int64_t stripes = plan_.across ? plan_.block_length : plan_.part_lines;
       if (repeats && stripes == 1) return {source};
-      if (repeats && stripe >= kStripe) return {source, ChainInput::Kind::repeat};
-      if (!repeats && stripe >= kStripe && as_number) return {source, ChainInput::Kind::numbers};
+      if (repeats && stripe >= kRepeatStripe) return {source, ChainInput::Kind::repeat};
+      if (!repeats && stripe >= kNumberStripe && as_number)
+        return {source, ChainInput::Kind::numbers};
     }
     return {spread(source, to)};
   }
@@ -166,44 +174,40 @@ class Lowering {
     return known->second;
   }
 
-  /// Buffers of the run lie side by side; those of a block take the place of others that are no
-  /// longer needed.
+  /// Buffers of the run and of whole blocks lie side by side; those of a part take the place of
+  /// others that are no longer needed.
   void place_buffers() {
-    for (std::size_t i = 0; i < block_.size(); ++i) {
+    for (std::size_t i = 0; i < block_.size(); ++i)
       for (int k = 0; k < block_[i].inputs; ++k) buffer(block_[i].in[k]).last_use = i;
-      Buffer& out = buffer(block_[i].out);
-      out.last_use = std::max(out.last_use, i);
-    }
     for (Buffer& each : buffers_) {
-      if (each.stored) each.last_use = block_.size();
-      if (!each.of_run) continue;
-      each.offset = plan_.once_floats;
-      plan_.once_floats += aligned(plan_.floats(each.dims));
+      std::int64_t& floats = each.of_run ? plan_.once_floats : plan_.block_floats;
+      if (!each.of_run && !each.whole) continue;
+      each.offset = floats;
+      floats +=
+          aligned(plan_.floats(each.dims, each.of_run ? plan_.part_lines : plan_.block_lines));
     }
     std::vector<std::int64_t> free_full, free_columns;
-    std::vector<bool> freed(buffers_.size(), false);
     for (std::size_t i = 0; i < block_.size(); ++i) {
       // Ops do not work in place: the result's buffer is taken before the inputs' are free.
       Buffer& out = buffer(block_[i].out);
-      take(out, out.dims == kFull ? free_full : free_columns);
-      const auto release = [&](int index) {
-        const Buffer& each = buffer(index);
-        if (each.of_run || each.last_use > i || freed[static_cast<std::size_t>(index)]) return;
-        freed[static_cast<std::size_t>(index)] = true;
+      if (!out.whole) take(out, out.dims == kFull ? free_full : free_columns);
+      for (int k = 0; k < block_[i].inputs; ++k) {
+        Buffer& each = buffer(block_[i].in[k]);
+        if (each.of_run || each.whole || each.last_use > i || each.free) continue;
+        each.free = true;
         (each.dims == kFull ? free_full : free_columns).push_back(each.offset);
-      };
-      for (int k = 0; k < block_[i].inputs; ++k) release(block_[i].in[k]);
+      }
     }
     plan_.once_work = plan_.once_floats;
     plan_.block_work = plan_.block_floats;
     plan_.once_floats += work_floats(once_, 1, false);
-    plan_.block_floats += work_floats(block_, plan_.block_lines, plan_.across);
+    plan_.block_floats += work_floats(block_, plan_.part_lines, plan_.across);
   }
 
   void take(Buffer& buffer, std::vector<std::int64_t>& free) {
     if (free.empty()) {
       buffer.offset = plan_.block_floats;
-      plan_.block_floats += aligned(plan_.floats(buffer.dims));
+      plan_.block_floats += aligned(plan_.floats(buffer.dims, plan_.part_lines));
     } else {
       buffer.offset = free.back();
       free.pop_back();
@@ -223,7 +227,8 @@ class Lowering {
 
   ChainPlace place(int index, bool in_block) {
     const Buffer& each = buffer(index);
-    return {each.of_run, in_block && each.of_run && each.dims == kRow, each.offset};
+    return {each.of_run, in_block && each.of_run && each.dims == kRow, each.offset,
+            each.whole && !each.of_run, each.dims.positions};
   }
 
   ChainWrite placed(int from, ChainWrite write, bool in_block) {
@@ -244,7 +249,7 @@ class Lowering {
   ChainPlan& plan_;
   std::vector<int> buffer_of_;
   std::vector<Buffer> buffers_;
-  std::vector<Draft> once_, block_;
+  std::vector<Draft> once_, loads_, block_;
   std::map<std::size_t, int> loaded_;                  // by tensor
   std::map<std::tuple<int, bool, bool>, int> spread_;  // by buffer and dims
   std::map<std::uint32_t, int> scalars_;               // by bits
@@ -284,36 +289,39 @@ void ChainPlan::choose_blocks(const ChainValues& values) {
     reduced |= value.kind == Chain::Kind::reduce;
     if (value.dims == kFull) cost += value.cost;
   }
+  const std::int64_t some_lines = std::max<std::int64_t>(1, lines);
+  position_blocks = 1;
   if (!full) {
-    block_lines = std::clamp<std::int64_t>(lines, 1, kBlock);
+    part_lines = block_lines = std::min(some_lines, kPart);
     line_blocks = columns ? ceil_div(lines, block_lines) : 0;
-    position_blocks = 1;
     work = lines;
     return;
   }
-  work = lines * std::max<std::int64_t>(1, length) * cost;
+  const std::int64_t some_length = std::max<std::int64_t>(1, length);
+  work = lines * some_length * cost;
   bool whole_lines = reduced;
   for (const ChainStore& store : values.stores)
     whole_lines |= values.tensors[store.tensor].dims == kColumn;
   const LineView* const largest = largest_view(values);
   across = (largest && !largest->runs_along()) || (reduced && length < kShortLine);
   // What lies side by side in memory is best read in one go.
-  const std::int64_t run = largest ? std::max<std::int64_t>(largest->run_length(), kStick) : kBlock;
+  const std::int64_t run = largest ? std::max(largest->run_length(), kStick) : kPart;
   if (across) {
-    block_lines = std::min(whole_lines ? kBlock / std::max<std::int64_t>(1, length) : run, kBlock);
-    block_lines = std::max(kStick, block_lines / kStick * kStick);
-    block_length = whole_lines ? length : kBlock / block_lines;
+    block_lines = whole_lines ? 2 * kPart / some_length : std::min(run, 2 * kPart);
+    block_lines = std::clamp(block_lines / kStick * kStick, kStick, std::max(kStick, some_lines));
+    block_lines = std::min(block_lines, some_lines);
+    block_length = whole_lines ? some_length
+                               : std::clamp(2 * kPart / block_lines, std::int64_t{1}, some_length);
+    part_lines = block_lines;
   } else {
-    block_length = whole_lines ? length : std::min(run, kBlock);
-    block_lines = kBlock / std::max<std::int64_t>(1, block_length);
+    const auto tensors = static_cast<std::int64_t>(values.tensors.size());
+    const std::int64_t block = std::clamp(kLoaded / tensors, kPart, kBlock);
+    block_length = whole_lines ? some_length : std::min({run, kPart, some_length});
+    block_lines = std::clamp(block / block_length, std::int64_t{1}, some_lines);
+    part_lines = std::clamp(kPart / block_length, std::int64_t{1}, block_lines);
   }
-  block_lines = std::clamp<std::int64_t>(block_lines, 1, std::max<std::int64_t>(1, lines));
-  block_length =
-      std::min(std::max<std::int64_t>(1, block_length), std::max<std::int64_t>(1, length));
-  if (!whole_lines && !across && block_length == length)
-    block_lines = std::clamp<std::int64_t>(kBlock / length, 1, std::max<std::int64_t>(1, lines));
   line_blocks = ceil_div(lines, block_lines);
-  position_blocks = std::max<std::int64_t>(1, ceil_div(length, block_length));
+  position_blocks = ceil_div(some_length, block_length);
 }
 
 std::int64_t reduce_work_floats(const ReducePieces& fold, std::int64_t lines, bool across) {

@@ -1,8 +1,10 @@
 // How a chain is executed, worked out when a program is loaded: in which blocks, by which
 // instructions, in which buffers.
 //
-// A block is a rectangle of lines and positions whose buffers stay in the host's nearest caches.
-// Values that lines share are computed once a run, before the blocks.
+// A block is a rectangle of lines and positions that is loaded and stored at once: enough that
+// pieces of memory are not too short, and no more than a core's own cache holds. It is computed
+// part by part, a few lines each, in buffers that stay in the nearest cache. Values that lines
+// share are computed once a run, before the blocks.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +19,11 @@ struct ChainPlace {
   bool of_run = false;
   bool moves = false;       ///< on with the block's position
   std::int64_t offset = 0;  ///< floats
+  bool of_block = false;    ///< it has all lines of a block, not only those of a part
+  bool positions = false;   ///< what is in it has positions
 };
 
-/// An input of a pointwise op. Blocks are stripes, one after the other: lines or, across,
+/// An input of a pointwise op. A part is stripes, one after the other: lines or, across,
 /// positions.
 struct ChainInput {
   enum class Kind : std::uint8_t {
@@ -62,18 +66,19 @@ struct ChainPlan {
 
   bool across = false;  ///< blocks are arranged across lines, see reduce_kernels.h
   std::int64_t block_lines = 1, block_length = 1;
+  std::int64_t part_lines = 1;  ///< that are computed at once; across, all of a block's
   std::int64_t line_blocks = 0, position_blocks = 0;
   std::int64_t work = 0;  ///< all of the blocks, in elements of a cheap op
 
-  std::vector<ChainInstruction> once, block;
+  std::vector<ChainInstruction> once, loads, block;  ///< of the run; of a block; of its parts
   std::vector<ChainWrite> once_writes, block_writes;
   std::int64_t once_floats = 0, block_floats = 0;  ///< of all buffers
   std::int64_t once_work = 0, block_work = 0;      ///< where the work space of reductions begins
 
-  /// Floats of a value with these dims in a buffer of a block, or of the run.
-  std::int64_t floats(const ChainDims& dims) const {
+  /// Floats of a value with these dims: of the run, or of so many lines.
+  std::int64_t floats(const ChainDims& dims, std::int64_t lines) const {
     const std::int64_t length = dims.lines ? block_length : line_length;
-    return (dims.lines ? block_lines : 1) * (dims.positions ? length : 1);
+    return (dims.lines ? lines : 1) * (dims.positions ? length : 1);
   }
 
  private:

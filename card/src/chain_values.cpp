@@ -153,11 +153,21 @@ void ChainValues::read_store(PayloadReader& reader) {
 }
 
 void ChainValues::mark_needed() {
-  for (const ChainStore& store : stores) values[store.value].needed = true;
+  for (const ChainStore& store : stores)
+    values[store.value].needed = values[store.value].only_stored = true;
+  for (const ChainStore& store : stores) {
+    const ChainTensor& tensor = tensors[store.tensor];
+    values[store.value].only_stored &=
+        tensor.view.format() == values[store.value].format && tensor.narrow == Narrow::none;
+  }
   for (std::size_t i = values.size(); i-- > 0;) {
     if (!values[i].needed) continue;
-    for (const ChainValue::Input& input : values[i].inputs)
-      if (input.value >= 0) values[static_cast<std::size_t>(input.value)].needed = true;
+    for (const ChainValue::Input& input : values[i].inputs) {
+      if (input.value < 0) continue;
+      ChainValue& from = values[static_cast<std::size_t>(input.value)];
+      from.needed = true;
+      from.only_stored = false;
+    }
   }
 }
 

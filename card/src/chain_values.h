@@ -35,9 +35,10 @@ struct ChainValue {
   ChainDims dims;
   DataFormat format;
   Narrow narrow = Narrow::none;
-  bool needed = false;     ///< for a store
-  bool clean_nan = false;  ///< an op looks at its sign, even if it is NaN
-  std::size_t tensor = 0;  ///< of a load
+  bool needed = false;       ///< for a store
+  bool clean_nan = false;    ///< an op looks at its sign, even if it is NaN
+  bool only_stored = false;  ///< in its own format: storing rounds it
+  std::size_t tensor = 0;    ///< of a load
 
   struct Input {
     std::int64_t value;  ///< or Chain::Input::kScalar

@@ -12,6 +12,7 @@
 
 #include "convert.h"
 #include "reduce_kernels.h"
+#include "scratch.h"
 #include "step_payload.h"
 
 namespace spyre::card {
@@ -138,30 +139,5 @@ LineShape read_line_shape(PayloadReader& reader, const char* count_field, const 
 
 /// How many elements to work on at once: at most `most`, and few enough that all threads have some.
 std::int64_t block_elements(std::int64_t all, std::int64_t most);
-
-/// Memory for the duration of a step. Small pieces come from the thread's own, which stays for the
-/// next step: a thread may hold one piece of each slot at a time.
-enum class ScratchSlot { block, work, partials, results };
-
-namespace scratch {
-std::byte* take(ScratchSlot slot, std::size_t bytes);  ///< aligned to 64
-void give_back(std::byte* memory, std::size_t bytes);
-}  // namespace scratch
-
-template <typename T>
-class Scratch {
- public:
-  Scratch(ScratchSlot slot, std::int64_t count)
-      : bytes_(static_cast<std::size_t>(count) * sizeof(T)), data_(scratch::take(slot, bytes_)) {}
-  ~Scratch() { scratch::give_back(data_, bytes_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  T* data() const { return reinterpret_cast<T*>(data_); }
-
- private:
-  const std::size_t bytes_;
-  std::byte* const data_;
-};
 
 }  // namespace spyre::card

@@ -25,11 +25,12 @@ void drop_payloads(float* values, std::int64_t count) {
     values[i] = values[i] != values[i] ? std::numeric_limits<float>::quiet_NaN() : values[i];
 }
 
-/// A part of the lines and positions, and how it is arranged.
+/// Some of the lines and positions, and how they are arranged.
 struct Part {
   std::int64_t line, lines, position, length;
   std::int64_t computed_lines;  // across, blocks are all equally wide: the last lines may be spare
   bool across;
+  std::int64_t line_of_block = 0;  // what the first line is in the block that the part is of
 
   std::int64_t count(const ChainDims& dims) const {
     return (dims.lines ? computed_lines : 1) * (dims.positions ? length : 1);
@@ -89,8 +90,10 @@ class Worker {
 
  private:
   float* at(const ChainPlace& place, const Part& part) const {
-    return (place.of_run ? run_memory_ : memory_) + place.offset +
-           (place.moves ? part.position : 0);
+    float* const buffer = (place.of_run ? run_memory_ : memory_) + place.offset;
+    if (place.moves) return buffer + part.position;
+    if (!place.of_block) return buffer;
+    return buffer + part.line_of_block * (place.positions ? part.length : 1);
   }
   std::byte* tensor(const ChainTensor& tensor) const {
     return tensors_[static_cast<std::size_t>(&tensor - first_tensor_)];
@@ -140,6 +143,7 @@ class Worker {
     if (value.narrow == Narrow::boolean) {
       pointwise_kernels_here().boolean_fp32(values, count);
     } else if (value.format == DataFormat::SEN169_FP16) {
+      if (value.only_stored) return;
       static const InPlace round = dl16_rounding();
       round(values, count);
     } else if (value.clean_nan) {
@@ -217,7 +221,7 @@ class ChainStep : public Step {
 
   Traffic traffic() const override {
     Traffic traffic;
-    for (const auto* instructions : {&plan_.once, &plan_.block})
+    for (const auto* instructions : {&plan_.once, &plan_.loads})
       for (const ChainInstruction& each : *instructions)
         if (each.kind == ChainInstruction::Kind::load)
           traffic.read += values_.tensors[each.value->tensor].view.read().read;
@@ -248,7 +252,7 @@ class ChainStep : public Step {
  private:
   void run_once(const Worker& worker, const Part& whole) const {
     // Spreading for blocks goes over a whole block, everything else over the shared line.
-    const Part block{0, plan_.block_lines, 0, plan_.block_length, plan_.block_lines, plan_.across};
+    const Part block{0, plan_.part_lines, 0, plan_.block_length, plan_.part_lines, plan_.across};
     for (const ChainInstruction& each : plan_.once)
       worker.run({&each, 1}, each.dims.lines ? block : whole);
   }
@@ -256,8 +260,7 @@ class ChainStep : public Step {
   /// Tensors whose elements are overwritten before they are read are read first.
   void copy_disturbed(const std::vector<std::byte*>& to, std::vector<std::byte*>& from,
                       std::vector<std::vector<std::byte>>& copies) const {
-    for (const ChainInstruction& each : plan_.block) {
-      if (each.kind != ChainInstruction::Kind::load) continue;
+    for (const ChainInstruction& each : plan_.loads) {
       const std::size_t load = each.value->tensor;
       const LineView& view = values_.tensors[load].view;
       for (const ChainWrite& write : plan_.block_writes) {
@@ -273,27 +276,35 @@ class ChainStep : public Step {
   void run_blocks(const std::vector<std::byte*>& to, const std::vector<std::byte*>& from,
                   float* run_memory) const {
     const std::int64_t blocks = plan_.line_blocks * plan_.position_blocks;
-    if (blocks == 0) return;
-    ThreadPool& pool = ThreadPool::shared();
-    const bool parallel = plan_.work > kParallelWork && !in_order(to);
-    const std::int64_t tasks = parallel ? std::min<std::int64_t>(blocks, pool.size() * 8) : 1;
-    pool.parallel_for(tasks, [&](std::int64_t task) {
+    const auto run_block = [&](std::int64_t block) {
       const Scratch<float> memory(ScratchSlot::block, plan_.block_floats);
       float* const work = memory.data() + plan_.block_work;
       const ChainTensor* const tensors = values_.tensors.data();
+      const Part whole = block_at(block);
       const Worker reader(from, run_memory, memory.data(), work, tensors);
-      const Worker writer(to, run_memory, memory.data(), work, tensors);
-      const std::int64_t end = blocks * (task + 1) / tasks;
-      for (std::int64_t block = blocks * task / tasks; block < end; ++block) {
-        const Part part = part_of(block);
-        reader.run(plan_.block, part);
-        writer.write(plan_.block_writes, part);
-      }
-    });
+      reader.run(plan_.loads, whole);
+      run_parts(reader, whole);
+      Worker(to, run_memory, memory.data(), work, tensors).write(plan_.block_writes, whole);
+    };
+    if (plan_.work > kParallelWork && !in_order(to)) {
+      ThreadPool::shared().parallel_for(blocks, run_block);
+    } else {
+      for (std::int64_t block = 0; block < blocks; ++block) run_block(block);
+    }
+  }
+
+  void run_parts(const Worker& worker, const Part& whole) const {
+    if (whole.across) return worker.run(plan_.block, whole);
+    Part part = whole;
+    for (std::int64_t line = 0; line < whole.lines; line += plan_.part_lines) {
+      part.line_of_block = line;
+      part.computed_lines = std::min(plan_.part_lines, whole.lines - line);
+      worker.run(plan_.block, part);
+    }
   }
 
   /// Blocks follow each other as they most likely do in memory.
-  Part part_of(std::int64_t block) const {
+  Part block_at(std::int64_t block) const {
     const bool across = plan_.across;
     const std::int64_t line =
         (across ? block / plan_.position_blocks : block % plan_.line_blocks) * plan_.block_lines;

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import V, ops
+from torch.utils._sympy.functions import ModularIndexing
 
 from torch_spyre._inductor.products import sum_of_products
 
 aten = torch.ops.aten
 
-# Scores of more bytes than this are left to the eager kernel, which makes them in blocks of rows.
+# Scores of more bytes than this are left to the eager kernel. It makes them in blocks of rows and
+# is twice as fast with them; with fewer, one kernel for all around them is worth more.
 MAX_SCORE_BYTES = 32 << 20
 
 
@@ -41,8 +43,8 @@ def attention(
 ) -> tuple[Any, ...] | None:
     """The lowering of ``_scaled_dot_product_fused_attention_overrideable``; None leaves it eager.
 
-    Heads that share keys and values (grouped-query attention) have a dimension of their own, along
-    which keys and values do not move: nothing is copied for them.
+    Heads that share keys and values (grouped-query attention) are rows of one head: nothing is
+    copied for them.
     """
     if dropout != 0 or not _fits(query, key, value):
         return None
@@ -50,10 +52,11 @@ def attention(
     key_heads, keys = key.get_size()[-3], key.get_size()[-2]
     # Numbers of a model, not of its input: known, even where sizes are symbols.
     heads, key_heads, size = V.graph.sizevars.guard_int_seq([heads, key_heads, size])
-    group = heads // key_heads
-    grouped = [*lead, key_heads, group, rows]
+    grouped = [*lead, key_heads, heads // key_heads * rows]
     if scale is None:
-        scale = 1 / math.sqrt(V.graph.sizevars.guard_int(size))  # a graph has one size of heads
+        scale = 1 / math.sqrt(size)
+    if scale <= 0:  # the largest product is not the largest score
+        return None
 
     query = lowering.view(query, [*grouped, size])
     products = sum_of_products(
@@ -62,15 +65,15 @@ def attention(
         [*grouped, keys],
         size,
         torch.float32,
-        lambda i, k: ([*i[:-1], k], [*i[:-3], i[-1], k]),
+        lambda i, k: ([*i[:-1], k], [*i[:-2], i[-1], k]),
     )
     if bias is not None:
         bias = lowering.view(lowering.expand(bias, [*lead, heads, rows, keys]), [*grouped, keys])
-    scores = _scores(products, bias, causal, scale)
+    scores = _scores(products, bias, rows if causal else None, scale)
     largest = _rows(scores, "max")
     if bias is not None:  # only a mask can hide every key of a row; such rows are zero
         largest = _replaced(largest, -math.inf, 0.0)
-    weights = _weights(scores, largest)
+    weights = _weights(scores, largest, scale if bias is None else 1.0)
     total = _rows(weights, "sum")
     if bias is not None:
         total = _replaced(total, 0.0, 1.0)
@@ -81,7 +84,7 @@ def attention(
         [*grouped, value.get_size()[-1]],
         keys,
         torch.float32,
-        lambda i, k: ([*i[:-1], k], [*i[:-3], k, i[-1]]),
+        lambda i, k: ([*i[:-1], k], [*i[:-2], k, i[-1]]),
     )
     result = _quotient(sums, total, query.get_dtype())
     result = lowering.view(result, [*lead, heads, rows, value.get_size()[-1]])
@@ -96,17 +99,25 @@ def _loop(like: Any, dtype: torch.dtype, inner_fn: Any) -> Any:
     return result
 
 
-def _scores(products: Any, bias: Any, causal: bool, scale: float) -> Any:
+def _scores(products: Any, bias: Any, causal_rows: Any, scale: float) -> Any:
+    """What the softmax is of. With so many rows a head, row i sees the keys up to i.
+
+    Without a bias the weights are scaled, where they are computed anyway.
+    """
+    if bias is None and causal_rows is None:
+        return products
     load = products.make_loader()
     load_bias = bias.make_loader() if bias is not None else None
 
     def inner_fn(index: Any) -> Any:
-        score = ops.mul(load(index), ops.constant(scale, torch.float32))
+        score = load(index)
         if load_bias is not None:
+            score = ops.mul(score, ops.constant(scale, torch.float32))
             score = ops.add(score, ops.to_dtype(load_bias(index), torch.float32))
-        if causal:
+        if causal_rows is not None:
+            row = ModularIndexing(index[-2], 1, causal_rows)
             seen = ops.ge(
-                ops.index_expr(index[-2], torch.float32), ops.index_expr(index[-1], torch.float32)
+                ops.index_expr(row, torch.float32), ops.index_expr(index[-1], torch.float32)
             )
             score = ops.where(seen, score, ops.constant(-math.inf, torch.float32))
         return score
@@ -142,13 +153,16 @@ def _replaced(values: Any, number: float, by: float) -> Any:
     return _loop(values, torch.float32, inner_fn)
 
 
-def _weights(scores: Any, largest: Any) -> Any:
+def _weights(scores: Any, largest: Any, scale: float) -> Any:
     load, load_largest = scores.make_loader(), largest.make_loader()
-    return _loop(
-        scores,
-        torch.float32,
-        lambda index: ops.exp(ops.sub(load(index), load_largest(index[:-1]))),
-    )
+
+    def inner_fn(index: Any) -> Any:
+        distance = ops.sub(load(index), load_largest(index[:-1]))
+        if scale != 1:
+            distance = ops.mul(distance, ops.constant(scale, torch.float32))
+        return ops.exp(distance)
+
+    return _loop(scores, torch.float32, inner_fn)
 
 
 def _quotient(sums: Any, total: Any, dtype: torch.dtype) -> Any:

@@ -270,7 +270,7 @@ def _body(data: Any, outer: list[Expr], inner: list[Expr]) -> Any:
 
 
 class _Loads(DefaultHandler):
-    """Ops handler that only looks at which indices are loaded."""
+    """Ops handler that only looks at which indices are loaded, or counted."""
 
     def __init__(self, space: dict[Symbol, int]) -> None:
         self.space = space
@@ -279,6 +279,12 @@ class _Loads(DefaultHandler):
     def load(self, name: str, index: Expr) -> Any:
         self.indices.append(simplified(index, self.space))
         return name
+
+    def index_expr(self, expr: Expr, dtype: torch.dtype) -> Any:
+        return self.load("", expr)
+
+    def value_expr(self, expr: Expr, dtype: torch.dtype) -> Any:
+        return self.load("", expr)
 
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return name

@@ -10,7 +10,7 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.ops.table import OPS
@@ -35,11 +35,6 @@ class CardOp:
 DIVISIONS = {None: "realdiv", "floor": "floordivide", "trunc": "truncdivide"}
 
 CARD_OPS: dict[OpOverload, CardOp] = {
-    aten.addcmul.default: CardOp("addcmul", ("value",)),
-    aten.addcdiv.default: CardOp("addcdiv", ("value",)),
-    aten.div.Tensor_mode: CardOp(lambda a: DIVISIONS[a["rounding_mode"]], numbers=("other",)),
-    aten.lerp.Tensor: CardOp("lerp"),
-    aten.lerp.Scalar: CardOp("lerp", numbers=("weight",)),
     aten.silu.default: CardOp("silu"),
     aten.silu_backward.default: CardOp("silubwd"),
     aten.gelu.default: CardOp(
@@ -75,6 +70,16 @@ CARD_OPS: dict[OpOverload, CardOp] = {
     aten.sigmoid_backward.default: CardOp("sigmoidbwd"),
     aten.tanh_backward.default: CardOp("tanhbwd"),
     aten._prelu_kernel.default: CardOp("prelu"),
+    aten.addcmul.default: CardOp("addcmul", ("value",)),
+    aten.addcdiv.default: CardOp("addcdiv", ("value",)),
+    aten.div.Tensor_mode: CardOp(lambda a: DIVISIONS[a["rounding_mode"]], numbers=("other",)),
+    aten.lerp.Tensor: CardOp("lerp"),
+    aten.lerp.Scalar: CardOp("lerp", numbers=("weight",)),
+    aten.xlogy.Tensor: CardOp("xlogy"),
+    aten.special_xlog1py.default: CardOp("xlog1py"),
+    aten.logaddexp.default: CardOp("logaddexp"),
+    aten.logaddexp2.default: CardOp("logaddexp2"),
+    aten.hypot.default: CardOp("hypot"),
     aten.sinc.default: CardOp("sinc"),
     aten.special_entr.default: CardOp("entr"),
     aten.special_erfcx.default: CardOp("erfcx"),
@@ -103,6 +108,19 @@ def lower_card_op(op: OpOverload) -> Callable[..., Any]:
             if name in row.numbers or (isinstance(value, ir.IRNode) and name not in row.ignored)
         ]
         return pointwise(opfunc, inputs, constants)
+
+    return lower
+
+
+def lower_add(sign: int, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """``a + alpha * b`` (or -) in one step; without alpha, Inductor's lowering does as well."""
+
+    def lower(a: Any, b: Any, *, alpha: float = 1) -> Any:
+        if alpha == 1 or not isinstance(a, ir.IRNode) or not isinstance(b, ir.IRNode):
+            return theirs(a, b, alpha=alpha)
+        if not _result_dtype("axpy", [a, b]).is_floating_point:
+            return theirs(a, b, alpha=alpha)
+        return pointwise("axpy", [a, b], (sign * float(alpha),))
 
     return lower
 
@@ -156,9 +174,6 @@ def _bound(op: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def _result_dtype(opfunc: str, inputs: list[Any]) -> torch.dtype:
-    """Of integers, what is not computed in integers gives the default dtype."""
-    dtype = lowering.get_promoted_dtype(
-        *inputs, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
-    )
-    whole = OPS[opfunc].int64 and dtype != torch.bool
-    return dtype if dtype.is_floating_point or whole else torch.get_default_dtype()
+    """Of integers, ops that do not compute in integers give the default dtype."""
+    kind = PROMOTION.DEFAULT if OPS[opfunc].int64 else PROMOTION.INT_TO_FLOAT
+    return lowering.get_promoted_dtype(*inputs, type_promotion_kind=kind)

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 
 from torch_spyre._inductor import pieces
 from torch_spyre._inductor.attention import attention
-from torch_spyre._inductor.card_ops import CARD_OPS, lower_card_op
+from torch_spyre._inductor.card_ops import CARD_OPS, lower_add, lower_card_op
 from torch_spyre._inductor.products import addmm, matmul
 from torch_spyre._inductor.trace import card_has
 from torch_spyre.constants import DEVICE_NAME
@@ -190,6 +190,8 @@ def spyre_lowerings() -> Iterator[None]:
     for op, ours in LOWERINGS.items():
         original = table.get(op) or lowering.fallback_handler(op, False)
         changed[op] = _chosen(ours, original)
+    for op, sign in ((aten.add.Tensor, 1), (aten.sub.Tensor, -1)):
+        changed[op] = _chosen(lower_add(sign, table[op]), table[op])
     for op, ours in PARTIAL.items():
         changed[op] = _chosen(_or_eager(ours, op), table[op])
     with (

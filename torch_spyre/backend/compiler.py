@@ -5,8 +5,9 @@ from pathlib import Path
 
 from torch_spyre.backend.bundle import BundleFiles, bundle_files, parse_bundle
 from torch_spyre.backend.check import check
+from torch_spyre.backend.emit import steps_of
 from torch_spyre.backend.program import program
-from torch_spyre.backend.schedule import groups, steps_of, works
+from torch_spyre.backend.schedule import groups, works
 from torch_spyre.backend.spyrecode import SpyreCode, write_spyrecode
 
 

@@ -10,80 +10,19 @@ share: a dimension of one that has the stride of a dimension of the other in the
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch_spyre._C import DataFormats
-from torch_spyre.backend.lower import PartsOfCores, lowered_constants, narrowed, parts_of_cores
-from torch_spyre.backend.nests import counter, nests
-from torch_spyre.backend.places import Place, Region, first_slice
-from torch_spyre.backend.program import (
-    SCRATCHPAD,
-    Chain,
-    ChainLoad,
-    ChainOp,
-    ChainReduce,
-    ChainTensor,
-    CoreStep,
-    Operand,
-)
-from torch_spyre.backend.sdsc import PRESENT, DeviceOp, Dim, Tensor
+from torch_spyre.backend.lower import parts_of_cores
+from torch_spyre.backend.places import Place, Region
+from torch_spyre.backend.sdsc import PRESENT, DeviceOp, Tensor
+from torch_spyre.backend.work import Work
 
 MAX_OPS = 64  # of a chain
-MAX_TENSORS = 64
 # Formats that values between ops can have, and formats that can be read besides.
 VALUES = (DataFormats.SEN169_FP16, DataFormats.IEEE_FP32)
 READABLE = (*VALUES, DataFormats.SEN143_FP8, DataFormats.SEN152_FP8)
-
-
-@dataclass(eq=False)
-class Work:
-    """An op with its places: what steps of the program are made from."""
-
-    op: DeviceOp
-    places: list[Place]  # one a tensor of the op
-    regions: list[Region]  # the same
-
-    @property
-    def output(self) -> Region:
-        return self.regions[-1]
-
-    @property
-    def runs_best_alone(self) -> bool:
-        """Whether cores share a product, or a factor that the card had better unpack once."""
-        op = self.op
-        if op.op.kind != "matmul" or any(place.operand == SCRATCHPAD for place in self.places):
-            return False
-        factor = op.tensors[1]
-        rows = any(dim.splits > 1 and not factor.has(dim.label) for dim in op.dims)
-        return rows or op.splits_k
-
-    @property
-    def is_elementwise(self) -> bool:
-        """Whether it can be part of a chain, by its kind."""
-        return self.op.op.kind in ("pointwise", "reduce")
-
-    def meets(self, other: Work) -> bool:
-        """Whether one writes what the other touches: they have to stay in order."""
-        return any(self.output.overlaps(region) for region in other.regions) or any(
-            other.output.overlaps(region) for region in self.regions
-        )
-
-    def as_one_core(self) -> Work | None:
-        """The same work as that of a single core, unless cores are needed for it."""
-        op = self.op
-        places = []
-        for tensor, place in zip(op.tensors, self.places, strict=True):
-            if place.operand == SCRATCHPAD:
-                return None
-            first = first_slice(op, tensor, place)
-            if first is None:
-                return None
-            places.append(Place(place.operand, (first,), place.strides))
-        dims = [replace(dim, chunk=dim.extent, splits=1) for dim in op.dims]
-        slices = [dict.fromkeys(op.slices[0], 0)]
-        return Work(replace(op, dims=dims, cores=1, slices=slices), places, self.regions)
 
 
 @dataclass(eq=False)
@@ -138,7 +77,7 @@ class Run:
         parts = parts_of_cores(work.op)
         if self.links and (
             work.op.cores != self.links[0].op.cores
-            or _idle(parts) != _idle(parts_of_cores(self.links[0].op))
+            or idle_cores(work.op) != idle_cores(self.links[0].op)
         ):
             return False
         by_label = {
@@ -159,9 +98,7 @@ class Run:
         link = Link(work, inputs, output)
         sizes = self.sizes | {names[label]: wide[label] for label in wide}
         links = [*self.links, link]
-        if _line_dims(links, set(sizes)) is None or self._clashes(link):
-            return False
-        if sum(1 for _ in _memories(links)) > 4 * MAX_TENSORS:
+        if line_dims(links, set(sizes)) is None or self._clashes(link):
             return False
         self.links, self.sizes = links, sizes
         return True
@@ -171,7 +108,7 @@ class Run:
         names: dict[str, str] = {}
         shared = not self.links
         for tensor, place in zip(work.op.tensors, work.places, strict=True):
-            for known in _memories(self.links):
+            for known in memories(self.links):
                 if known.place != place:
                     continue
                 found = self._same_dims(tensor, known.tensor, wide)
@@ -240,8 +177,8 @@ def _formats_fit(op: DeviceOp) -> bool:
     return op.output.format in VALUES and all(t.format in READABLE for t in op.tensors)
 
 
-def _idle(parts: PartsOfCores) -> list[bool]:
-    return [0 in part for part in parts]
+def idle_cores(op: DeviceOp) -> list[bool]:
+    return [0 in part for part in parts_of_cores(op)]
 
 
 def _renamed(tensor: Tensor, names: dict[str, str]) -> Tensor:
@@ -255,13 +192,13 @@ def _renamed(tensor: Tensor, names: dict[str, str]) -> Tensor:
     )
 
 
-def _memories(links: Sequence[Link]) -> Iterator[Memory]:
+def memories(links: Sequence[Link]) -> Iterator[Memory]:
     for link in reversed(links):
         yield link.output
         yield from link.inputs
 
 
-def _line_dims(links: Sequence[Link], dims: set[str]) -> frozenset[str] | None:
+def line_dims(links: Sequence[Link], dims: set[str]) -> frozenset[str] | None:
     """The dimensions of which every result has all; None if there are no such ones.
 
     Each result has either these only, one value a line, or all dimensions.
@@ -277,195 +214,3 @@ def _line_dims(links: Sequence[Link], dims: set[str]) -> frozenset[str] | None:
         if reduces and lines == dims:
             return None
     return lines
-
-
-# ---------------------------------------------------------------------------------------- emission
-
-
-def chains(run: Run, operands: dict[Place, int]) -> list[CoreStep]:
-    """The steps of all cores; those with parts of the same sizes have one together."""
-    steps = []
-    idle = _idle(parts_of_cores(run.links[0].op))
-
-    def part(core: int) -> tuple[int, ...]:
-        return tuple(sizes[core] for sizes in run.sizes.values())
-
-    for sizes, group in itertools.groupby(range(len(idle)), key=part):
-        cores = [core for core in group if not idle[core]]
-        if cores:
-            step = _Writer(run, dict(zip(run.sizes, sizes, strict=True)), operands).chain()
-            steps.append(CoreStep(step, cores[0], cores[-1] + 1))
-    return steps
-
-
-class _Writer:
-    def __init__(self, run: Run, sizes: dict[str, int], operands: dict[Place, int]) -> None:
-        self.run = run
-        self.sizes = sizes
-        self.operands = operands
-        self.dims = {label: Dim(label, size, size, size, 1) for label, size in sizes.items()}
-        self._choose_lines()
-        self.step = Chain(self.lines, self.length, [], [], [])
-        self.loads: list[tuple[Memory, int]] = []
-
-    def _choose_lines(self) -> None:
-        links, dims = self.run.links, set(self.sizes)
-        lines = _line_dims(links, dims)
-        assert lines is not None
-        widest = max(_memories(links), key=lambda memory: len(memory.dims)).tensor
-        elems = max((m.tensor.elems_per_stick for m in _memories(links)), default=1)
-        whole_sticks = not widest.stick or self.sizes[widest.stick] % elems == 0
-        alike = all(m.dims in (lines, frozenset()) for m in _memories(links))
-        if lines == dims and alike and whole_sticks:  # in the order of memory
-            self.line_counter = counter([], self.sizes)
-            self.position_counter, self.length = _like(widest, elems, self.sizes)
-            self.lines = 1
-            self.line_dims: list[Dim] = []
-            self.position_dims = list(self.dims.values())
-            return
-        if lines == dims:
-            inner = widest.stick or min(widest.dims, key=lambda label: widest.stride[label])
-            lines = lines - {inner}
-        outer = sorted(lines, key=lambda label: -_distance(widest, label))
-        inner_dims = sorted(dims - lines, key=lambda label: -_distance(widest, label))
-        self.line_dims = [self.dims[label] for label in outer]
-        self.position_dims = [self.dims[label] for label in inner_dims]
-        self.line_counter = counter(self.line_dims, self.sizes)
-        self.position_counter = counter(self.position_dims, self.sizes)
-        self.lines = _product(self.line_dims, self.sizes)
-        self.length = _product(self.position_dims, self.sizes)
-
-    def chain(self) -> Chain:
-        values: list[int] = []  # of each link
-        for position, link in enumerate(self.run.links):
-            inputs = [self._value(memory, position, values) for memory in link.inputs]
-            op = link.op
-            constants = lowered_constants(op)
-            format, narrow = op.output.format, narrowed(op)
-            if op.op.kind == "reduce":
-                self.step.values.append(
-                    ChainReduce(op.op.name, inputs[0], format, constants, narrow)
-                )
-            else:
-                self.step.values.append(ChainOp(op.op.name, inputs, format, constants, narrow))
-            values.append(len(self.step.values) - 1)
-        links = self.run.links
-        for position, link in enumerate(links):
-            if any(link.output.same(later.output) for later in links[position + 1 :]):
-                continue
-            if self.run.needed(link.work, self.run.works):
-                tensor = self._tensor(link.output)
-                self.step.stores.append((values[position], tensor))
-        return self.step
-
-    def _value(self, memory: Memory, position: int, values: list[int]) -> int:
-        for earlier in reversed(range(position)):
-            if memory.same(self.run.links[earlier].output):
-                return values[earlier]
-        for known, value in self.loads:
-            if memory.same(known):
-                return value
-        self.step.values.append(ChainLoad(self._tensor(memory)))
-        self.loads.append((memory, len(self.step.values) - 1))
-        return len(self.step.values) - 1
-
-    def _tensor(self, memory: Memory) -> int:
-        tensor = memory.tensor
-        has_lines = bool(memory.dims & {dim.label for dim in self.line_dims})
-        has_positions = bool(memory.dims & {dim.label for dim in self.position_dims})
-        dims = [
-            *(self.line_dims if has_lines else ()),
-            *(self.position_dims if has_positions else ()),
-        ]
-        walked = nests(self.sizes, [tensor, self.line_counter, self.position_counter], dims)
-        number = self.operands.setdefault(memory.place, len(self.operands))
-        operand = Operand(number, tensor.format)
-        self.step.tensors.append(ChainTensor(operand, walked, has_lines, has_positions))
-        return len(self.step.tensors) - 1
-
-
-def _product(dims: Sequence[Dim], sizes: dict[str, int]) -> int:
-    result = 1
-    for dim in dims:
-        result *= sizes[dim.label]
-    return result
-
-
-def _distance(tensor: Tensor, label: str) -> int:
-    """How far apart neighbours along a dimension lie."""
-    if not tensor.has(label):
-        return 0
-    return 1 if tensor.stick == label else tensor.stride[label]
-
-
-def _like(tensor: Tensor, elems: int, sizes: dict[str, int]) -> tuple[Tensor, int]:
-    """A dense tensor of the same order, whose offsets number the elements; and how many."""
-    stride = {}
-    span = min(elems, sizes[tensor.stick]) if tensor.stick else 1
-    for label in sorted(tensor.dims, key=lambda label: tensor.stride[label]):
-        stride[label] = span
-        size = sizes[label]
-        span *= -(-size // elems) if label == tensor.stick else size
-    numbers = replace(
-        tensor,
-        index=-1,
-        format=DataFormats.IEEE_INT32,
-        elems_per_stick=elems if tensor.stick else 1,
-        stride=stride,
-        lane=0,
-    )
-    return numbers, span
-
-
-# ----------------------------------------------------------------------------------------- liveness
-
-
-class Readers:
-    """Which results are read later. Looks at the works of the whole program."""
-
-    def __init__(self, works: Sequence[tuple[Work, int | None]], locals: Callable[[int], bool]):
-        """``works`` in order, each with the number of the loop it is in, if any; ``locals`` says
-        whether memory of an operand is gone when the program ends."""
-        self.works = works
-        self.locals = locals
-        self.position = {id(work.regions): i for i, (work, _) in enumerate(works)}
-
-    def needed(self, work: Work, inside: list[Work]) -> bool:
-        """Whether a result is read by a work that is not among ``inside``."""
-        region = work.output
-        if not self.locals(region.place.operand):
-            return True
-        skipped = {id(other.regions) for other in inside}
-        position = self.position[id(work.regions)]
-        loop = self.works[position][1]
-        if loop is not None:
-            return self._read_in_loop(region, position, skipped, loop)
-        for other, _ in self.works[position + 1 :]:
-            if id(other.regions) not in skipped and any(map(region.overlaps, other.regions[:-1])):
-                return True
-            if _covers(other.output, region):
-                return False
-        return False
-
-    def _read_in_loop(self, region: Region, position: int, skipped: set[int], loop: int) -> bool:
-        """The next iteration reads, too: before the result is there again."""
-        for i, (other, its_loop) in enumerate(self.works):
-            if i < position and its_loop != loop:
-                continue
-            if i > position and id(other.regions) in skipped:
-                continue
-            if any(map(region.overlaps, other.regions[:-1])):
-                return True
-        return False
-
-
-def _covers(write: Region, region: Region) -> bool:
-    """Whether a write leaves nothing of what was there."""
-    if write.place.operand != region.place.operand:
-        return False
-    if write.alike(region):
-        return True
-    if not (write.begin <= region.begin and region.end <= write.end):
-        return False
-    steps = write.steps()
-    return steps is not None and (not steps or steps == [(128, (write.end - write.begin) // 128)])

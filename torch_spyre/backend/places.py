@@ -192,8 +192,19 @@ def region_of(op: DeviceOp, tensor: Tensor, place: Place, counts: Mapping[str, i
         core_bytes = sum((max(axis.parts) - 1) * axis.stride for axis in axes) + STICK_BYTES
         op.geometry[tensor.index] = axes, core_bytes, _pattern(axes)
     axes, core_bytes, pattern = op.geometry[tensor.index]
-    end = max(place.offsets) + place.reach(counts) + core_bytes
+    end = _end_of_cores(place, axes, core_bytes) + place.reach(counts)
     return Region(op, tensor, place, counts, axes, core_bytes, min(place.offsets), end, pattern)
+
+
+def _end_of_cores(place: Place, axes: Sequence[Axis], core_bytes: int) -> int:
+    """Where the last core ends; the last part of a dimension may be smaller."""
+    if all(len(axis.parts) == 1 for axis in axes):
+        return max(place.offsets) + core_bytes
+    ends = [
+        offset + sum((axis.parts[core % len(axis.parts)] - 1) * axis.stride for axis in axes)
+        for core, offset in enumerate(place.offsets)
+    ]
+    return max(ends) + STICK_BYTES
 
 
 def _axes(op: DeviceOp, tensor: Tensor) -> list[Axis]:

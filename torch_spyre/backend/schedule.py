@@ -2,8 +2,7 @@
 
 Ops go into one ``cores`` step as long as every core reads only what it wrote itself. That is so if
 an earlier op of the step and a later one touch a piece of memory in the same places on every core,
-or touch different pieces. Anything else needs the cores to wait for each other: a new step. So does
-a matrix product whose cores share a factor: the card reads it once if it sees the whole product.
+or touch different pieces. Anything else needs the cores to wait for each other: a new step.
 
 Launch arguments are taken to be different memory; a kernel names memory it uses twice once.
 """
@@ -15,17 +14,12 @@ from dataclasses import dataclass, field
 
 from torch_spyre.backend.bundle import Bundle, Execute, Loop, Node
 from torch_spyre.backend.errors import MalformedBundle
-from torch_spyre.backend.fuse import Readers, Run, Work, chains
-from torch_spyre.backend.lower import lower
 from torch_spyre.backend.places import Place, Region, place_of, region_of
 from torch_spyre.backend.program import (
     MAX_OPERANDS,
     SCRATCHPAD,
-    CoreLoop,
-    CoreOperand,
-    Cores,
-    CoreStep,
 )
+from torch_spyre.backend.work import Work
 
 # A bundle that needs more steps is written out too far to be run in reasonable time.
 MAX_WRITTEN_OUT = 1 << 16
@@ -95,13 +89,7 @@ def groups(bundle: Bundle) -> list[Group]:
     return [group for group in _Scheduler(bundle).run() if group.works]
 
 
-def steps_of(bundle: Bundle, groups: list[Group]) -> list[Cores]:
-    """The steps of the program, in order."""
-    emitter = _Emitter(bundle, groups)
-    return [emitter.cores(group) for group in groups]
-
-
-def works(entries: list[Work | WorkLoop]) -> Iterator[Work]:
+def works(entries: Sequence[Work | WorkLoop]) -> Iterator[Work]:
     """The works of a group in order, loop bodies once."""
     for entry in entries:
         if isinstance(entry, Work):
@@ -115,42 +103,19 @@ class _Scheduler:
         self.bundle = bundle
         self.groups: list[Group] = [Group()]
         self.written_out = 0
-        self.closed = False  # the last group takes no more works
 
     def run(self) -> list[Group]:
-        for node in self._late(self.bundle.nodes):
+        for node in self.bundle.nodes:
             self._add(node, {})
         return self.groups
-
-    def _late(self, nodes: list[Node]) -> list[Node]:
-        """Ops that read other than pointwise ops' results directly before what needs theirs."""
-        made: list[tuple[Node, Work | None]] = []  # last first
-        works = []
-        for node in nodes:
-            tried = self._work(node, {}, {}) if isinstance(node, Execute) else None
-            works.append(tried[0] if tried else None)
-        for i in reversed(range(len(nodes))):
-            work, place = works[i], len(made)
-            if work is not None and work.is_elementwise and not _continues(work, works[:i]):
-                while place > 0:
-                    other = made[place - 1][1]
-                    if other is None or work.meets(other):
-                        break
-                    place -= 1
-                if place == 0:  # nobody needs it: it stays
-                    place = len(made)
-            made.insert(place, (nodes[i], work))
-        return [node for node, _ in reversed(made)]
 
     def _add(self, node: Node, fixed: dict[str, int]) -> None:
         """Append a node; ``fixed`` are variables of loops that had to be written out."""
         tried = self._try(node, {}, fixed)
         if tried is not None:
             work, touches = tried
-            alone = isinstance(work, Work) and work.runs_best_alone
-            if alone or self.closed or not self.groups[-1].accepts(touches):
+            if not self.groups[-1].accepts(touches):
                 self.groups.append(Group())
-            self.closed = alone
             self.groups[-1].add(work, touches)
             return
         assert isinstance(node, Loop)  # an op outside of loops is always possible
@@ -201,99 +166,3 @@ class _Scheduler:
             return None
         touches = [Touch(region, region is regions[-1], op.splits_k) for region in regions]
         return Work(op, places, regions), touches
-
-
-def _continues(work: Work, before: list[Work | None]) -> bool:
-    """Whether it works on what the last op before that it needs, an elementwise one, has made."""
-    for other in reversed(before):
-        if other is None:
-            return False
-        if work.meets(other):
-            return other.is_elementwise
-    return False
-
-
-class _Emitter:
-    """Steps from groups."""
-
-    def __init__(self, bundle: Bundle, groups: list[Group]) -> None:
-        everything = [entry for group in groups for entry in _with_loops(group.works)]
-        local = {SCRATCHPAD, 0} if bundle.has_pool else {SCRATCHPAD}
-        self.readers = Readers(everything, local.__contains__)
-
-    def cores(self, group: Group) -> Cores:
-        entries: list[Work | WorkLoop] = group.works
-        if len(self._runs(entries)) == 1 and isinstance(entries[0], Work):
-            # One step for all: the card itself shares the work out best.
-            joined = [work.as_one_core() for work in works(entries)]
-            entries = [work for work in joined if work] if None not in joined else entries
-        operands: dict[Place, int] = {}
-        count = max((work.op.cores for work in works(entries)), default=1)
-        nodes = self._nodes(entries, operands)
-        table = [CoreOperand(place.operand, _padded(place.offsets, count)) for place in operands]
-        return Cores(count, table, nodes)
-
-    def _runs(self, entries: Sequence[Work | WorkLoop]) -> list[Run | Work | WorkLoop]:
-        """The entries, those that a chain can compute together in one.
-
-        A work joins the latest chain that takes it, if it needs nothing that comes after that one.
-        """
-        runs: list[Run | Work | WorkLoop] = []
-        for entry in entries:
-            if isinstance(entry, WorkLoop) or not self._joined(entry, runs):
-                run = Run(self.readers.needed)
-                linked = isinstance(entry, Work) and run.add(entry)
-                runs.append(run if linked else entry)
-        return runs
-
-    @staticmethod
-    def _joined(work: Work, runs: list[Run | Work | WorkLoop]) -> bool:
-        for run in reversed(runs):
-            if isinstance(run, WorkLoop):
-                return False
-            if isinstance(run, Run) and run.add(work):
-                return True
-            if any(map(work.meets, run.works if isinstance(run, Run) else [run])):
-                return False
-        return False
-
-    def _nodes(
-        self, entries: Sequence[Work | WorkLoop], operands: dict[Place, int]
-    ) -> list[CoreStep | CoreLoop]:
-        nodes: list[CoreStep | CoreLoop] = []
-        for entry in self._runs(entries):
-            if isinstance(entry, WorkLoop):
-                nodes.append(self._loop(entry, operands))
-            elif isinstance(entry, Run) and len(entry.links) > 1:
-                nodes += chains(entry, operands)
-            else:
-                work = entry.works[0] if isinstance(entry, Run) else entry
-                numbers = [operands.setdefault(place, len(operands)) for place in work.places]
-                nodes += lower(work.op, numbers)
-        return nodes
-
-    def _loop(self, entry: WorkLoop, operands: dict[Place, int]) -> CoreLoop:
-        body = self._nodes(entry.body, operands)
-        advances = {
-            number: stride
-            for place, number in operands.items()
-            for name, stride in place.strides
-            if name == entry.loop.variable
-        }
-        return CoreLoop(entry.loop.count, advances, body)
-
-
-def _with_loops(
-    entries: Sequence[Work | WorkLoop], loop: int | None = None
-) -> Iterator[tuple[Work, int | None]]:
-    """The works in order, with what tells the outermost loop around them from others."""
-    for entry in entries:
-        if isinstance(entry, Work):
-            yield entry, loop
-        else:
-            yield from _with_loops(entry.body, loop or id(entry))
-
-
-def _padded(offsets: tuple[int, ...], cores: int) -> tuple[int, ...]:
-    """Cores beyond those of an op do not run it; their offset is never looked at."""
-    return offsets + (0,) * (cores - len(offsets))
