@@ -31,9 +31,13 @@ def compiled(function, *args):
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompileFallbackWarning)
         got, wrappers = run_and_get_code(torch.compile(function, fullgraph=True), *args)
-    code = "\n".join(wrappers)
+    return Compiled(got if isinstance(got, tuple) else (got,), *content("\n".join(wrappers)))
+
+
+def content(code):
+    """The eager calls in wrapper code, and the number of its kernels."""
     calls = re.findall(r"^\s*(?:\w+ = )?(?:torch\.ops\.)?((?:aten|prims)\.\w+)[.(]", code, re.M)
-    return Compiled(got if isinstance(got, tuple) else (got,), calls, code.count("_compile.sdsc("))
+    return calls, code.count("_compile.sdsc(")
 
 
 def same_as_eager(function, *args, calls=(), exact=True):

@@ -33,7 +33,7 @@ def pytest_terminal_summary(terminalreporter, config):
     """What became of the entries of PyTorch's databases, if all of them ran."""
     everything = [report for group in terminalreporter.stats.values() for report in group]
     reports = [report for report in everything if getattr(report, "when", None) == "call"]
-    for section in ("operations", "modules"):
+    for section in ("operations", "modules", "compiled"):
         findings = [
             (name, found, list(fallbacks))
             for report in reports
@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter, config):
             continue
         import supported_operations
 
-        terminalreporter.section(f"PyTorch's {section} on spyre")
+        terminalreporter.section(f"PyTorch's databases on spyre: {section}")
         terminalreporter.line(supported_operations.counts(findings).plain())
         if config.getoption("write_supported_operations"):
             supported_operations.write(section, findings)

@@ -86,15 +86,9 @@ def _narrow(leaf: torch.Tensor | torch.dtype) -> torch.Tensor | torch.dtype:
 
 def run(op: OpInfo, dtype: torch.dtype, verdict: Verdict) -> None:
     """All samples of the op, its out= and in-place variants; raises what is wrong."""
-    options = {
-        "tolerance": tolerance(op),
-        "uninitialised": op.name in UNINITIALISED,
-        "half_on_cpu": not _in_float32(op, dtype),
-        "seeds_itself": "wrapper_set_seed" in getattr(op.op, "__code__", run.__code__).co_names,
-    }
     for number, sample in enumerate(samples(op, dtype)):
         arguments = ((sample.input, *sample.args), dict(sample.kwargs))
-        options["choices"] = _choices(op, sample)
+        options = how_to_judge(op, dtype, sample)
         got = judge(op.op, arguments, verdict, **options)
         if number >= VARIANTS:
             continue
@@ -102,6 +96,17 @@ def run(op: OpInfo, dtype: torch.dtype, verdict: Verdict) -> None:
             judge(op.inplace_variant, arguments, verdict, **options)
         if op.supports_out and tensors([got]):
             judge(_with_out(op.op), arguments, verdict, **options)
+
+
+def how_to_judge(op: OpInfo, dtype: torch.dtype, sample: SampleInput) -> dict[str, Any]:
+    """Options of `judge`."""
+    return {
+        "tolerance": tolerance(op),
+        "uninitialised": op.name in UNINITIALISED,
+        "half_on_cpu": not _in_float32(op, dtype),
+        "seeds_itself": "wrapper_set_seed" in getattr(op.op, "__code__", run.__code__).co_names,
+        "choices": _choices(op, sample),
+    }
 
 
 def _choices(op: OpInfo, sample: SampleInput) -> tuple[int, int] | None:

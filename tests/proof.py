@@ -122,6 +122,7 @@ class Verdict:
     native: int = 0
     fallback: int = 0
     refused: int = 0
+    steps: int = 1  # that the last call took on the card
     fallbacks: set[str] = dataclasses.field(default_factory=set)
     refusals: set[str] = dataclasses.field(default_factory=set)
 
@@ -171,6 +172,7 @@ def judge(
     half_on_cpu: bool = True,
     seeds_itself: bool = False,
     choices: tuple[int, int] | None = None,
+    steps: int = 1,
 ) -> Any:
     """Call `function` with `arguments`, (args, kwargs), on the card and on the CPU, and compare.
 
@@ -179,7 +181,7 @@ def judge(
     without `half_on_cpu`: then the CPU's float32 results, in 16 bits, are the reference. A function
     that `seeds_itself` may be random though it leaves the generators alone. With `choices`, a
     result and a dim, that result indexes the first argument along the dim, and other indices may
-    be as good.
+    be as good. Each of the card's steps rounds its results: there are at least `steps`.
     """
     try:
         moved = Arguments(arguments)
@@ -229,13 +231,14 @@ def judge(
     }
     if fell != warned:
         raise WrongResult(f"fell back {fell}, warned about {warned}")
+    # What ran on the card, or for it on the CPU, one after the other: each rounds its result.
+    launches = torch.spyre.counters().launches - launches
+    steps = verdict.steps = max(steps, launches + sum(fallback_counts().values()))
 
     if random:
         again = _call(function, Arguments(arguments).card, 0)
         check_random(got, again, expected)
     else:
-        # What ran on the card, or for it on the CPU, one after the other: each rounds its result.
-        steps = max(1, torch.spyre.counters().launches - launches + sum(fallback_counts().values()))
         if choices is not None:
             got, expected, wide = (
                 _chosen(*pair, choices)

@@ -8,9 +8,13 @@ from torch_spyre.tools.tables import Table
 
 PAGE = Path(__file__).parents[1] / "docs" / "supported-operations.md"
 DTYPES = ("float16", "float32", "int64", "bool")
-WORDS = ("native", "fallback", "refused", "differs", "no sample")
+WORDS = (
+    "native", "fallback", "compiled", "with eager kernels", "several graphs", "refused", "differs",
+    "no sample",
+)  # fmt: skip
 
-Finding = tuple[str, dict[str, str], list[str]]  # entry, word by dtype, ATen ops that fell back
+# Entry, word by dtype, ATen ops that fell back; for compiled entries, those called between kernels.
+Finding = tuple[str, dict[str, str], list[str]]
 
 
 def counts(findings: Iterable[Finding]) -> Table:
@@ -35,11 +39,21 @@ def entries(findings: Iterable[Finding]) -> Table:
     return table
 
 
+def eager_calls(findings: Iterable[Finding]) -> Table:
+    """The ATen ops that compiled entries call between kernels, by the number of entries."""
+    called = Counter(call for _, _, calls in findings for call in calls)
+    table = Table(["eager kernel", "entries"], numbers=frozenset([1]))
+    for name, number in sorted(called.items(), key=lambda entry: (-entry[1], entry[0])):
+        table.add(f"`{name.removeprefix('aten.')}`", str(number))
+    return table
+
+
 def write(section: str, findings: list[Finding]) -> None:
     """Replace one generated section of the page."""
     begin, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->\n"
     text = PAGE.read_text()
     head, rest = text.split(begin)
     _, tail = rest.split(end)
-    body = f"\n{counts(findings).markdown()}\n\n{entries(findings).markdown()}\n\n"
+    details = (eager_calls if section == "compiled" else entries)(findings)
+    body = f"\n{counts(findings).markdown()}\n\n{details.markdown()}\n\n"
     PAGE.write_text(head + begin + body + end + tail)

@@ -19,6 +19,7 @@ from torch_spyre._inductor.errors import (
 from torch_spyre._inductor.op_spec import OpSpec
 from torch_spyre._inductor.trace import Tracer
 from torch_spyre.backend import MalformedBundle
+from torch_spyre.ops import fallbacks
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +207,28 @@ def test_a_refusal_without_a_file_names_the_kernel():
         raise MalformedBundle("bundle/bundle.mlir", "line 3", "made up")
     assert caught.value.op == "sdsc_fused_add_0"
     assert isinstance(caught.value.__cause__, MalformedBundle)
+
+
+# ------------------------------------------------------------------------------------ assertions
+
+
+def test_an_assertion_inside_of_a_graph_is_checked():
+    with fallbacks.refused():
+        one_hot = torch.compile(torch.nn.functional.one_hot, fullgraph=True, dynamic=False)
+        classes = torch.tensor([0, 2, 1], dtype=torch.int64)
+        assert torch.equal(one_hot(classes.to("spyre"), 3).cpu(), torch.eye(3)[classes].long())
+        with pytest.raises(RuntimeError, match="smaller than num_classes"):
+            one_hot((classes + 1).to("spyre"), 3)
+
+
+@pytest.mark.parametrize("message", ["too large", None])
+def test_assertions_in_eager(message):
+    x = torch.ones(2, device="spyre")
+    said = () if message is None else (message,)
+    with fallbacks.refused():
+        torch._assert_async((x < 2).all(), *said)
+        with pytest.raises(RuntimeError, match=message or "nonzero value"):
+            torch._assert_async((x > 1).all(), *said)
 
 
 # ------------------------------------------------------------------------------------ the class

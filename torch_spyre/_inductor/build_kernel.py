@@ -12,6 +12,7 @@ import torch
 from sympy import Expr, Symbol
 from torch._inductor import ir
 from torch._inductor.codegen.wrapper import pexpr
+from torch._inductor.dependencies import WeakDep
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
@@ -137,7 +138,8 @@ class KernelBuilder:
 
 def has_dynamic_sizes(node: Any) -> bool:
     """Whether a scheduled node can only be planned when it is launched."""
-    names = {dependency.name for dependency in node.read_writes.reads_and_writes()}
+    used = node.read_writes.reads_and_writes()
+    names = {dependency.name for dependency in used if not isinstance(dependency, WeakDep)}
     layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
     sizes = [extent for layout in layouts for extent in (*layout.size, *layout.stride)]
     symbols = sympy.Tuple(*sizes).free_symbols

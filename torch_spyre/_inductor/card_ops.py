@@ -12,6 +12,7 @@ from torch._inductor.virtualized import ops
 from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
+from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.ops.table import OPS
 
 aten = torch.ops.aten
@@ -25,11 +26,13 @@ class CardOp:
     opfunc: str | Callable[[Arguments], str]  # may depend on the arguments
     constants: tuple[str, ...] = ()  # ATen's names, in the order of the op table
     ignored: tuple[str, ...] = ()  # tensors that the card's op does not read
-    integers: bool = False  # integers stay integers
+    numbers: tuple[str, ...] = ()  # inputs that may be numbers
 
     def name(self, arguments: Arguments) -> str:
         return self.opfunc if isinstance(self.opfunc, str) else self.opfunc(arguments)
 
+
+DIVISIONS = {None: "realdiv", "floor": "floordivide", "trunc": "truncdivide"}
 
 CARD_OPS: dict[OpOverload, CardOp] = {
     aten.silu.default: CardOp("silu"),
@@ -67,9 +70,11 @@ CARD_OPS: dict[OpOverload, CardOp] = {
     aten.sigmoid_backward.default: CardOp("sigmoidbwd"),
     aten.tanh_backward.default: CardOp("tanhbwd"),
     aten._prelu_kernel.default: CardOp("prelu"),
-    aten.addcmul.default: CardOp("addcmul", ("value",), integers=True),
+    aten.addcmul.default: CardOp("addcmul", ("value",)),
     aten.addcdiv.default: CardOp("addcdiv", ("value",)),
+    aten.div.Tensor_mode: CardOp(lambda a: DIVISIONS[a["rounding_mode"]], numbers=("other",)),
     aten.lerp.Tensor: CardOp("lerp"),
+    aten.lerp.Scalar: CardOp("lerp", numbers=("weight",)),
     aten.xlogy.Tensor: CardOp("xlogy"),
     aten.special_xlog1py.default: CardOp("xlog1py"),
     aten.logaddexp.default: CardOp("logaddexp"),
@@ -95,16 +100,14 @@ def lower_card_op(op: OpOverload) -> Callable[..., Any]:
 
     def lower(*args: Any, **kwargs: Any) -> Any:
         arguments = _bound(op, args, kwargs)
+        opfunc = row.name(arguments)
+        constants = tuple(float(arguments[name]) for name in row.constants)
         inputs: list[Any] = [
             value
             for name, value in arguments.items()
-            if isinstance(value, ir.IRNode) and name not in row.ignored
+            if name in row.numbers or (isinstance(value, ir.IRNode) and name not in row.ignored)
         ]
-        constants = tuple(float(arguments[name]) for name in row.constants)
-        dtype = _result_dtype(inputs, row.integers)
-        inputs = [lowering.to_dtype(value, dtype) for value in inputs]
-        inputs = lowering.broadcast_tensors(*inputs)
-        return pointwise(row.name(arguments), inputs, constants, dtype)
+        return pointwise(opfunc, inputs, constants)
 
     return lower
 
@@ -115,31 +118,35 @@ def lower_add(sign: int, theirs: Callable[..., Any]) -> Callable[..., Any]:
     def lower(a: Any, b: Any, *, alpha: float = 1) -> Any:
         if alpha == 1 or not isinstance(a, ir.IRNode) or not isinstance(b, ir.IRNode):
             return theirs(a, b, alpha=alpha)
-        inputs: list[Any] = [a, b]
-        dtype = _result_dtype(inputs, integers=True)
-        if not dtype.is_floating_point:
+        if not _result_dtype("axpy", [a, b]).is_floating_point:
             return theirs(a, b, alpha=alpha)
-        inputs = lowering.broadcast_tensors(*(lowering.to_dtype(x, dtype) for x in inputs))
-        return pointwise("axpy", inputs, (sign * float(alpha),), dtype)
+        return pointwise("axpy", [a, b], (sign * float(alpha),))
 
     return lower
 
 
-def pointwise(
-    opfunc: str, inputs: list[Any], constants: tuple[float, ...], dtype: torch.dtype
-) -> Any:
-    """A loop of one op of the op table."""
+def pointwise(opfunc: str, inputs: list[Any], constants: tuple[float, ...]) -> Any:
+    """A loop of one op of the op table, of tensors and numbers."""
     assert len(constants) == len(OPS[opfunc].constants), opfunc
-    loaders = [value.make_loader() for value in inputs]
+    dtype = _result_dtype(opfunc, inputs)
+    given: list[Any] = [value for value in inputs if isinstance(value, ir.IRNode)]
+    devices = [tensor.get_device() for tensor in given]
+    tensors = lowering.broadcast_tensors(*(lowering.to_dtype(t, dtype) for t in given))
+    loaders = [tensor.make_loader() for tensor in tensors]
 
     def inner_fn(index: Any) -> Any:
-        return card_op(opfunc, [load(index) for load in loaders], constants, dtype)
+        loaded = (load(index) for load in loaders)
+        values = [
+            next(loaded) if isinstance(value, ir.IRNode) else ops.constant(value, dtype)
+            for value in inputs
+        ]
+        return card_op(opfunc, values, constants, dtype)
 
     return ir.Pointwise.create(
-        device=inputs[0].get_device(),
+        device=next(device for device in devices if device.type == DEVICE_NAME),
         dtype=dtype,
         inner_fn=inner_fn,
-        ranges=list(inputs[0].get_size()),
+        ranges=list(tensors[0].get_size()),
     )
 
 
@@ -166,7 +173,7 @@ def _bound(op: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
     return bound
 
 
-def _result_dtype(inputs: list[Any], integers: bool) -> torch.dtype:
-    """Most of these ops give floating point numbers: of integers, in the default dtype."""
-    kind = PROMOTION.DEFAULT if integers else PROMOTION.INT_TO_FLOAT
+def _result_dtype(opfunc: str, inputs: list[Any]) -> torch.dtype:
+    """Of integers, ops that do not compute in integers give the default dtype."""
+    kind = PROMOTION.DEFAULT if OPS[opfunc].int64 else PROMOTION.INT_TO_FLOAT
     return lowering.get_promoted_dtype(*inputs, type_promotion_kind=kind)

@@ -87,11 +87,16 @@ WHOLE = [
     aten.im2col,
     aten.col2im,
     aten.index_select,
+    aten.linspace,
+    aten.logspace,
     aten.max_pool2d_with_indices,
     aten.max_pool2d_with_indices_backward,
     aten.max_pool3d_with_indices,
     aten.nll_loss_forward,
     aten.nll_loss_backward,
+    aten.take,
+    aten.tril_indices,
+    aten.triu_indices,
 ]
 
 

@@ -63,7 +63,9 @@ def matmul(a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
 def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """``beta * bias + alpha * (a @ b)``, rounded once."""
     dtype = a.get_dtype()
-    wide = torch.float32 if dtype.is_floating_point else dtype
+    wide = torch.float32
+    if not dtype.is_floating_point:
+        wide, alpha, beta = dtype, int(alpha), int(beta)  # as eager: without their fractions
     result = matmul(a, b, wide)
     result = _scaled(result, alpha)
     if beta != 0:

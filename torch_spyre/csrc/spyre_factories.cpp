@@ -105,6 +105,15 @@ at::Tensor& zero(at::Tensor& self) {
 
 c10::Scalar local_scalar_dense(const at::Tensor& self) { return element_to_host(self).item(); }
 
+/// Compiled code checks what it assumes of values; the host knows the answer before it goes on.
+void assert_async(const at::Tensor& self, c10::string_view message) {
+  TORCH_CHECK(element_to_host(self).item().toBool(), message);
+}
+
+void assert_async_default(const at::Tensor& self) {
+  assert_async(self, "Expected Tensor with single nonzero value, but got zero");
+}
+
 /// Values that follow from a formula: made on the host, in the dtype of `out`, then sent.
 at::Tensor& send(at::Tensor& out, const at::Tensor& host) {
   if (out.sizes() != host.sizes()) out.resize_(host.sizes());
@@ -235,6 +244,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("fill_.Tensor", &fill_tensor);
   library.impl("zero_", &zero);
   library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("_assert_async", &assert_async_default);
+  library.impl("_assert_async.msg", &assert_async);
   library.impl("record_stream", &record_stream);
   library.impl("arange.start_out", &arange_out);
   library.impl("range.out", &range_out);
