@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace spyre::card {
 namespace {
@@ -15,7 +16,8 @@ constexpr std::int64_t kShortLine = 16;    // lines shorter than that are reduce
 constexpr std::int64_t kStick = 64;
 // Elements of a stripe that are worth a call of their own, rather than copying what it reads.
 constexpr std::int64_t kNumberStripe = 64, kRepeatStripe = 128;
-constexpr std::int64_t kAlign = 16;  // floats of a cache line
+constexpr std::int64_t kSweptLine = 64;  // lines shorter than that are computed op by op
+constexpr std::int64_t kAlign = 16;      // floats of a cache line
 
 constexpr ChainDims kFull{true, true}, kColumn{true, false}, kRow{false, true};
 
@@ -26,12 +28,19 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 class Lowering {
  public:
   Lowering(const ChainValues& values, ChainPlan& plan)
-      : values_(values), plan_(plan), buffer_of_(values.values.size(), -1) {}
+      : values_(values), plan_(plan), buffer_of_(values.values.size(), -1) {
+    if (!plan.across && plan.block_length >= kSweptLine) groups_ = ChainGroups(values);
+  }
 
   void lower() {
     for (std::size_t i = 0; i < values_.values.size(); ++i) {
       const ChainValue& value = values_.values[i];
-      if (value.needed && value.kind != Chain::Kind::load) emit(i);
+      if (!value.needed || value.kind == Chain::Kind::load || groups_.swallows(i)) continue;
+      if (const ChainGroup* const group = groups_.ending_with(i)) {
+        emit_sweep(*group);
+      } else {
+        emit(i);
+      }
     }
     std::vector<std::pair<int, ChainWrite>> once, block;
     for (const ChainStore& store : values_.stores) {
@@ -60,8 +69,8 @@ class Lowering {
   };
   struct Draft {
     ChainInstruction instruction;
-    int in[kMaxInputs], out;
-    int inputs;
+    std::vector<int> in;
+    int out, reduced = -1;  // -1: there is none
   };
   /// A buffer, and how an op reads it.
   struct Source {
@@ -75,9 +84,7 @@ class Lowering {
   }
 
   int add(const ChainInstruction& instruction, std::initializer_list<int> inputs, bool of_run) {
-    Draft draft{
-        instruction, {}, new_buffer(instruction.dims, of_run), static_cast<int>(inputs.size())};
-    std::copy(inputs.begin(), inputs.end(), draft.in);
+    const Draft draft{instruction, inputs, new_buffer(instruction.dims, of_run)};
     const bool load = instruction.kind == ChainInstruction::Kind::load;
     buffer(draft.out).whole = load;
     (of_run ? once_ : load ? loads_ : block_).push_back(draft);
@@ -104,16 +111,13 @@ class Lowering {
     const ChainValue& value = values_.values[index];
     const bool reduce = value.kind == Chain::Kind::reduce;
     const auto kind = reduce ? ChainInstruction::Kind::reduce : ChainInstruction::Kind::pointwise;
-    Draft draft{ChainInstruction{.kind = kind, .dims = value.dims, .value = &value},
-                {},
-                -1,
-                static_cast<int>(value.inputs.size())};
+    Draft draft{ChainInstruction{.kind = kind, .dims = value.dims, .value = &value}, {}, -1};
     ChainInstruction& instruction = draft.instruction;
-    for (int i = 0; i < draft.inputs; ++i) {
+    for (int i = 0; std::cmp_less(i, value.inputs.size()); ++i) {
       const ChainValue::Input& input = value.inputs[static_cast<std::size_t>(i)];
       const Source source = reduce ? Source{buffer_of(static_cast<std::size_t>(input.value))}
                                    : source_of(input, value.dims, i < 2 && value.number_run[i]);
-      draft.in[i] = source.buffer;
+      draft.in.push_back(source.buffer);
       instruction.in[i].kind = source.kind;
       if (source.kind == ChainInput::Kind::number || source.kind == ChainInput::Kind::numbers)
         instruction.number_input = i;
@@ -123,6 +127,38 @@ class Lowering {
     draft.out = new_buffer(value.dims, !value.dims.lines);
     buffer_of_[index] = draft.out;
     (value.dims.lines ? block_ : once_).push_back(draft);
+  }
+
+  void emit_sweep(const ChainGroup& group) {
+    const std::size_t last = group.members.back().value;
+    const ChainValue& value = values_.values[last];
+    Draft draft{ChainInstruction{.kind = ChainInstruction::Kind::sweep,
+                                 .dims = value.dims,
+                                 .value = &value,
+                                 .stored = group.stored},
+                {},
+                -1};
+    const auto use = [&](const ChainGroup::Member& member, int which) {
+      const ChainValue::Input& input =
+          values_.values[member.value].inputs[static_cast<std::size_t>(which)];
+      draft.in.push_back(input.value < 0 ? scalar(input.scalar)
+                                         : buffer_of(static_cast<std::size_t>(input.value)));
+      return !buffer(draft.in.back()).dims.lines;  // repeats
+    };
+    use(group.members.front(), group.members.front().through);
+    for (const ChainGroup::Member& member : group.members) {
+      ChainStage stage{member.op, member.elements >= 0, member.number >= 0, false, false};
+      if (stage.has_elements) stage.elements_repeat = use(member, member.elements);
+      if (stage.has_number) stage.number_repeats = use(member, member.number);
+      draft.instruction.stages.push_back(stage);
+    }
+    if (group.stored) draft.out = buffer_of_[last] = new_buffer(value.dims, false);
+    if (group.reduce != ChainGroup::kNone) {
+      const ChainValue& reduction = values_.values[group.reduce];
+      draft.instruction.reduction = &reduction;
+      draft.reduced = buffer_of_[group.reduce] = new_buffer(reduction.dims, false);
+    }
+    block_.push_back(draft);
   }
 
   /// How an op whose result has dims `to` reads an input.
@@ -178,7 +214,7 @@ class Lowering {
   /// others that are no longer needed.
   void place_buffers() {
     for (std::size_t i = 0; i < block_.size(); ++i)
-      for (int k = 0; k < block_[i].inputs; ++k) buffer(block_[i].in[k]).last_use = i;
+      for (const int in : block_[i].in) buffer(in).last_use = i;
     for (Buffer& each : buffers_) {
       std::int64_t& floats = each.of_run ? plan_.once_floats : plan_.block_floats;
       if (!each.of_run && !each.whole) continue;
@@ -189,10 +225,13 @@ class Lowering {
     std::vector<std::int64_t> free_full, free_columns;
     for (std::size_t i = 0; i < block_.size(); ++i) {
       // Ops do not work in place: the result's buffer is taken before the inputs' are free.
-      Buffer& out = buffer(block_[i].out);
-      if (!out.whole) take(out, out.dims == kFull ? free_full : free_columns);
-      for (int k = 0; k < block_[i].inputs; ++k) {
-        Buffer& each = buffer(block_[i].in[k]);
+      for (const int result : {block_[i].out, block_[i].reduced}) {
+        if (result < 0 || buffer(result).whole) continue;
+        Buffer& out = buffer(result);
+        take(out, out.dims == kFull ? free_full : free_columns);
+      }
+      for (const int in : block_[i].in) {
+        Buffer& each = buffer(in);
         if (each.of_run || each.whole || each.last_use > i || each.free) continue;
         each.free = true;
         (each.dims == kFull ? free_full : free_columns).push_back(each.offset);
@@ -217,9 +256,12 @@ class Lowering {
   static std::int64_t work_floats(const std::vector<Draft>& drafts, std::int64_t lines,
                                   bool across) {
     std::int64_t most = 0;
-    for (const Draft& draft : drafts)
-      if (draft.instruction.kind == ChainInstruction::Kind::reduce)
-        most = std::max(most, reduce_work_floats(*draft.instruction.value->fold, lines, across));
+    for (const Draft& draft : drafts) {
+      const ChainInstruction& each = draft.instruction;
+      const ChainValue* const reduction =
+          each.kind == ChainInstruction::Kind::reduce ? each.value : each.reduction;
+      if (reduction) most = std::max(most, reduce_work_floats(*reduction->fold, lines, across));
+    }
     return most;
   }
 
@@ -240,13 +282,25 @@ class Lowering {
                           bool in_block) {
     for (const Draft& draft : drafts) {
       ChainInstruction& instruction = to.emplace_back(draft.instruction);
-      for (int k = 0; k < draft.inputs; ++k) instruction.in[k].place = place(draft.in[k], in_block);
-      instruction.out = place(draft.out, in_block);
+      auto next = draft.in.begin();
+      if (instruction.kind == ChainInstruction::Kind::sweep) {
+        instruction.in[0].place = place(*next++, in_block);
+        for (ChainStage& stage : instruction.stages) {
+          if (stage.has_elements) stage.elements = place(*next++, in_block);
+          if (stage.has_number) stage.number = place(*next++, in_block);
+        }
+      } else {
+        for (ChainInput* in = instruction.in; next != draft.in.end(); ++in)
+          in->place = place(*next++, in_block);
+      }
+      if (draft.out >= 0) instruction.out = place(draft.out, in_block);
+      if (draft.reduced >= 0) instruction.reduced = place(draft.reduced, in_block);
     }
   }
 
   const ChainValues& values_;
   ChainPlan& plan_;
+  ChainGroups groups_;
   std::vector<int> buffer_of_;
   std::vector<Buffer> buffers_;
   std::vector<Draft> once_, loads_, block_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "chain_groups.h"
 #include "chain_values.h"
 
 namespace spyre::card {
@@ -36,11 +37,20 @@ struct ChainInput {
   ChainPlace place = {};
 };
 
+/// A member of a group, with the places of its inputs: see SweepStage.
+struct ChainStage {
+  SweepOp op;
+  bool has_elements, has_number;
+  bool elements_repeat, number_repeats;  ///< for every line
+  ChainPlace elements = {}, number = {};
+};
+
 struct ChainInstruction {
   enum class Kind : std::uint8_t {
     scalar,  ///< sets one float
     load,
     pointwise,
+    sweep,  ///< a group
     reduce,
     spread  ///< from fewer dims to more
   };
@@ -50,9 +60,12 @@ struct ChainInstruction {
   const ChainValue* value = nullptr;  ///< what a load, a pointwise op or a reduction computes
   float scalar = 0;
   ChainInput in[kMaxInputs] = {};
-  int number_input = -1;   ///< of a pointwise op: which one is a number, if any
-  bool by_stripe = false;  ///< of a pointwise op: stripe after stripe
-  ChainPlace out = {};
+  int number_input = -1;                  ///< of a pointwise op: which one is a number, if any
+  bool by_stripe = false;                 ///< of a pointwise op: stripe after stripe
+  std::vector<ChainStage> stages = {};    ///< of a sweep, whose in[0] is what goes through them
+  const ChainValue* reduction = nullptr;  ///< of a sweep: what its result is folded into
+  bool stored = true;                     ///< of a sweep: its result has a place
+  ChainPlace out = {}, reduced = {};
 };
 
 struct ChainWrite {

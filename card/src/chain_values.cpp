@@ -80,6 +80,7 @@ void ChainValues::read_pointwise(PayloadReader& reader, std::int64_t index, Chai
   if (!op || op->kind != OpKind::pointwise)
     reader.refuse("op", op ? std::string(op->name) + " is no pointwise op"
                            : std::to_string(id) + " is unknown");
+  value.op = op->op;
   value.run = pointwise_kernel(op->op, false);
   if (!value.run) reader.refuse("op", std::string(op->name) + " does not compute in fp32");
   for (int i = 0; i < 2 && op->inputs == 2; ++i) value.number_run[i] = number_kernel(op->op, i);

@@ -45,6 +45,7 @@ struct ChainValue {
     double scalar;
   };
   std::vector<Input> inputs;
+  OpFunc op = OpFunc::identity;  ///< of a pointwise op
   PointwiseRun run = nullptr;
   NumberRun number_run[2] = {};  ///< with a number as this input; null if there is none
   double constants[kMaxConstants] = {};

@@ -8,6 +8,7 @@ const LineKernels& line_kernels() {
                                        row_kernels(),
                                        float_scan_kernels(),
                                        integer_scan_kernels(),
+                                       sweep_kernels(),
                                        exponential,
                                        logarithm};
   return kernels;

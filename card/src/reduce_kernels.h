@@ -68,6 +68,42 @@ struct RowKernels {
   Run softmax, logsoftmax, softmaxbwd, logsoftmaxbwd, layernorm, rmsnorm, layernormbwd;
 };
 
+/// Ops that a sweep has: on an element x and, where they have two inputs, its y.
+enum class SweepOp : uint8_t {
+  add,
+  sub,
+  mul,
+  divide,
+  square,
+  where,  ///< x where y is not 0, else the line's number
+  exp,
+};
+
+inline constexpr int kMaxSweepStages = 8;
+
+struct SweepStage {
+  SweepOp op;
+  const float* elements;  ///< y: of a block like x or, with a step of 0, of one line for all; or
+  int64_t line_step;
+  const float* numbers;  ///< one for a line or, with a step of 0, one for all
+  int64_t number_step;
+};
+
+/// Packed lines whose elements go through all stages. The result is stored, folded, or both.
+struct Sweep {
+  int64_t lines, length;
+  const float* x;
+  const SweepStage* stages;
+  int stage_count;
+  float* out;       ///< null: is not stored; may be x, and any `elements` of a block like x
+  float* partials;  ///< [piece * lines + line]: what pieces of kFoldPiece were folded into
+};
+
+struct SweepKernels {
+  typedef void (*Run)(const Sweep& sweep);
+  Run plain, sum, largest;  ///< by fold
+};
+
 /// Scans work on blocks arranged across, in place; the state goes from one block to the next.
 struct ScanState {
   double* sums;      ///< one a line; cumsum, cumprod of floats, logcumsumexp
@@ -88,6 +124,7 @@ struct LineKernels {
   RowKernels rows;
   ScanKernels<float> float_scans;
   ScanKernels<int64_t> integer_scans;
+  SweepKernels sweeps;
   void (*exponential)(float* x, int64_t n);
   void (*logarithm)(float* x, int64_t n);
 };

@@ -42,6 +42,23 @@ struct Part {
   }
 };
 
+/// Where a reduction has what it works with, see reduce_work_floats().
+struct ReduceWork {
+  ReduceWork(const ReducePieces& fold, std::int64_t lines, bool across, float* memory)
+      : first(memory),
+        second(first + fold.pieces * lines),
+        parameters(next(first, fold.pieces * lines * (fold.recipe.second ? 2 : 1))),
+        lanes(next(parameters, lines)),
+        integers(reinterpret_cast<std::int64_t*>(next(lanes, across ? lines * kFoldLanes : 0))) {}
+
+  float *const first, *const second;  ///< [piece * lines + line]
+  float *const parameters, *const lanes;
+  std::int64_t* const integers;
+
+ private:
+  static float* next(float* from, std::int64_t floats) { return from + (floats + 15) / 16 * 16; }
+};
+
 /// Runs instructions on one part.
 class Worker {
  public:
@@ -65,6 +82,9 @@ class Worker {
           break;
         case ChainInstruction::Kind::pointwise:
           compute(each, part, out);
+          break;
+        case ChainInstruction::Kind::sweep:
+          sweep(each, part, each.stored ? out : nullptr);
           break;
         case ChainInstruction::Kind::reduce:
           reduce(*each.value, at(each.in[0].place, part), part, out);
@@ -137,6 +157,25 @@ class Worker {
     settle(value, out, n);
   }
 
+  void sweep(const ChainInstruction& instruction, const Part& part, float* out) const {
+    SweepStage stages[kMaxSweepStages];
+    int count = 0;
+    for (const ChainStage& stage : instruction.stages)
+      stages[count++] = {stage.op, stage.has_elements ? at(stage.elements, part) : nullptr,
+                         stage.elements_repeat ? 0 : part.length,
+                         stage.has_number ? at(stage.number, part) : nullptr,
+                         stage.number_repeats ? 0 : 1};
+    const std::int64_t lines = part.computed_lines;
+    const ChainValue* const reduction = instruction.reduction;
+    const SweepKernels& kernels = line_kernels().sweeps;
+    const auto run = !reduction                                   ? kernels.plain
+                     : reduction->fold->recipe.first == Fold::sum ? kernels.sum
+                                                                  : kernels.largest;
+    run({lines, part.length, at(instruction.in[0].place, part), stages, count, out, work_});
+    if (out) settle(*instruction.value, out, lines * part.length);
+    if (reduction) finish_reduction(*reduction, lines, part.across, at(instruction.reduced, part));
+  }
+
   /// What the value would be if it came back from memory.
   static void settle(const ChainValue& value, float* values, std::int64_t n) {
     const auto count = static_cast<std::size_t>(n);
@@ -155,27 +194,27 @@ class Worker {
     const ReducePieces& fold = *value.fold;
     const std::int64_t lines = value.dims.lines ? part.computed_lines : 1;
     const bool across = value.dims.lines && part.across;
-    const auto next = [](float* from, std::int64_t floats) {
-      return from + (floats + 15) / 16 * 16;
-    };
-    float* const first = work_;
-    float* const second = first + fold.pieces * lines;
-    float* const parameters = next(first, fold.pieces * lines * (fold.recipe.second ? 2 : 1));
-    float* const lanes = next(parameters, lines);
-    auto* const integers =
-        reinterpret_cast<std::int64_t*>(next(lanes, across ? lines * kFoldLanes : 0));
+    const ReduceWork work(fold, lines, across, work_);
     const std::int64_t pitch = across ? lines : fold.length;
     for (std::int64_t piece = 0; piece < fold.pieces; ++piece)
       fold.fold(x + piece * fold.piece_length * (across ? pitch : 1),
-                {lines, fold.length_of(piece), pitch, across}, parameters, first + piece * lines,
-                second + piece * lines, lanes);
-    fold.finish(first, second, integers, lines, lines);
+                {lines, fold.length_of(piece), pitch, across}, work.parameters,
+                work.first + piece * lines, work.second + piece * lines, work.lanes);
+    finish_reduction(value, lines, across, out);
+  }
+
+  /// From what pieces were folded into to the value.
+  void finish_reduction(const ChainValue& value, std::int64_t lines, bool across,
+                        float* out) const {
+    const ReducePieces& fold = *value.fold;
+    const ReduceWork work(fold, lines, across, work_);
+    fold.finish(work.first, work.second, work.integers, lines, lines);
     if (fold.counts_or_indices()) {
       const auto count = static_cast<std::size_t>(lines);
-      convert(DataFormat::IEEE_INT64, integers, value.format, first, count, value.narrow);
-      convert(value.format, first, DataFormat::IEEE_FP32, out, count);
+      convert(DataFormat::IEEE_INT64, work.integers, value.format, work.first, count, value.narrow);
+      convert(value.format, work.first, DataFormat::IEEE_FP32, out, count);
     } else {
-      std::copy_n(first, lines, out);
+      std::copy_n(work.first, lines, out);
       settle(value, out, lines);
     }
   }
