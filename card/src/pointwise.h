@@ -56,6 +56,8 @@ struct PointwiseKernels {
   const Conversion* conversions;
   /// Copies fp32 values; every NaN becomes the positive quiet one, whatever made it.
   PackedRun clean_fp32;
+  /// The same in place.
+  InPlace quiet_fp32;
   /// In place: 1 for what is not zero, NaN included, else 0.
   InPlace boolean_fp32;
   InPlace boolean_int64;

@@ -153,6 +153,12 @@ void clean_fp32(const void* src, void* dst, size_t n) {
   }
 }
 
+void quiet_fp32(void* values, size_t n) {
+  typedef float Element __attribute__((may_alias));
+  Element* const value = static_cast<Element*>(values);
+  for (size_t i = 0; i < n; ++i) value[i] = value[i] != value[i] ? __builtin_nanf("") : value[i];
+}
+
 template <typename Value>
 void boolean(void* values, size_t n) {
   typedef Value Element __attribute__((may_alias));
@@ -400,7 +406,7 @@ constexpr PointwiseKernels::Conversion kConversions[] = {
 }  // namespace
 
 extern const PointwiseKernels pointwise_kernels = {
-    kPointwiseOps,  kNumberOps,       kConversions,      clean_fp32,
+    kPointwiseOps,  kNumberOps,       kConversions,      clean_fp32,      quiet_fp32,
     boolean<float>, boolean<int64_t>, round_dl16<false>, round_dl16<true>};
 
 }  // namespace spyre::card::SPYRE_SIMD_NAMESPACE

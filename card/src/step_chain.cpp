@@ -1,7 +1,6 @@
 // The step that computes a chain of pointwise ops and reductions: one pass over device memory,
 // block by block, all that is in between in the host's caches.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "chain_plan.h"
@@ -21,8 +20,7 @@ InPlace dl16_rounding() {
 
 /// NaNs come out of memory without sign and payload.
 void drop_payloads(float* values, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    values[i] = values[i] != values[i] ? std::numeric_limits<float>::quiet_NaN() : values[i];
+  pointwise_kernels_here().quiet_fp32(values, static_cast<std::size_t>(count));
 }
 
 /// Some of the lines and positions, and how they are arranged.
