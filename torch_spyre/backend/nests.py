@@ -67,8 +67,8 @@ def nests(size: dict[str, int], tensors: list[Tensor], dims: Sequence[Dim]) -> l
                 for i, tensor in enumerate(tensors):
                     offset[i] += _offset(tensor, dim, start)
             loops += _loops(dim, length, tensors)
-        # The stick's lanes innermost, then whatever is nearest in the last tensor.
-        loops.sort(key=lambda loop: abs(loop.stride[-1]) or math.inf)
+        # The stick's lanes innermost, then whatever is nearest in the last tensor, then in others.
+        loops.sort(key=lambda loop: [abs(stride) or math.inf for stride in reversed(loop.stride)])
         result.append(Nest(_merged(loops), offset))
     return result
 
