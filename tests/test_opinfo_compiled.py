@@ -13,7 +13,7 @@ import opinfo
 import pytest
 import torch
 from compiling import content
-from proof import DEVICE, Verdict, WrongResult, check, convert, judge, name_of, tensors
+from proof import DEVICE, Verdict, WrongResult, check, convert, judge, name_of, seed_all, tensors
 from refusals import (
     check_differences,
     check_listed,
@@ -21,6 +21,7 @@ from refusals import (
     groups,
     small_and_quiet,  # noqa: F401  (a fixture)
 )
+from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
 from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
@@ -60,7 +61,11 @@ class Compiled:
                 fullgraph=not self.ends,
                 dynamic=False,
             )
-        with fallbacks.refused(), config.patch(compile_fallback="error"):
+        with (
+            fallbacks.refused(),
+            config.patch(compile_fallback="error"),
+            inductor_config.patch(force_disable_caches=True),
+        ):
             result, wrappers = run_and_get_code(self.compiled, args, kwargs)
         if wrappers:  # else it was compiled before
             self.eager_calls, self.kernels = content("\n".join(wrappers))
@@ -148,6 +153,7 @@ def _to_host(leaf: Any) -> Any:
 @pytest.mark.parametrize("name", opinfo.OPS)
 def test_compiled_op(name: str, record_property: Any) -> None:
     op = opinfo.OPS[name]
+    seed_all(0)  # of samples
     tried = (compile_sample(op, *candidate) for candidate in candidates(op))
     outcomes = list(itertools.islice(filter(None, tried), SAMPLES))
     if not outcomes:
