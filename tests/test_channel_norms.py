@@ -1,10 +1,12 @@
 """Batch, group and instance norm on the card, against PyTorch on the CPU in float64."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 from gradients import FLOATS, VIEWS, agree, check, random, wide
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -119,6 +121,8 @@ def test_the_functions_beneath_batch_norm():
 def test_group_norm(data):
     groups, each = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     spatial = [data.draw(st.integers(2, 8)) for _ in range(data.draw(st.integers(1, 3)))]
+    # Of a few values all may be nearly equal, and then gradients are nothing but rounding errors.
+    assume(each * math.prod(spatial) >= 8)
     x = random(data.draw(st.integers(1, 3)), groups * each, *spatial)
     if data.draw(st.booleans()):
         agree(
