@@ -121,7 +121,7 @@ define sanitized_tests
 endef
 
 bench: build  ## run the benchmarks
-	@for file in benchmarks/[a-z]*.py; do \
+	@for file in $$(grep -l __main__ benchmarks/*.py); do \
 	  echo "[bench] $$file"; $(RUN) $$file || exit 1; done
 
 # -------------------------------------------------------------------------------------------- lint

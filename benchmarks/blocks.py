@@ -13,7 +13,6 @@ import copy
 import os
 import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ os.environ.setdefault("SPYRE_CARD_THREADS", "2")  # before the card starts
 
 import torch
 import torch.nn.functional as F
+from timing import seconds
 from torch import nn
 
 CPU_LIMIT = 1.3  # compiled on the card / compiled on the CPU, at most
@@ -91,16 +91,6 @@ def cases() -> list[Case]:
             [r(1, 16, 512, 64), r(1, 4, 512, 64), r(1, 4, 512, 64)],
         ),
     ]
-
-
-def seconds(call: Callable[[], object], calls: int) -> float:
-    call()  # not timed: the threads of the other side may still be waiting busily for more work
-    torch.spyre.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    torch.spyre.synchronize()
-    return (time.perf_counter() - start) / calls
 
 
 def measure(case: Case, repeats: int) -> list[float]:

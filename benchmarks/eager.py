@@ -14,13 +14,13 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 os.environ.setdefault("SPYRE_CARD_THREADS", "2")  # before the card starts
 
 import torch
+from timing import seconds
 
 
 @dataclass
@@ -32,16 +32,6 @@ class Case:
     cpu: Callable[[], object]
     limit: float | None  # card time / CPU time, at most; None: only reported
     calls: int = 5  # of the op in one timing
-
-
-def seconds(call: Callable[[], object], calls: int) -> float:
-    call()  # not timed: the threads of the other side may still be waiting busily for more work
-    torch.spyre.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    torch.spyre.synchronize()
-    return (time.perf_counter() - start) / calls
 
 
 def cpu_flags() -> set[str]:

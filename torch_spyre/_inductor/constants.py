@@ -2,4 +2,5 @@
 
 IDENTITY_OP = "identity"
 BATCH_MATMUL_OP = "batchmatmul"
+RESTICKIFY_OP = "ReStickifyOpHBM"
 FP8_E4M3_MAX = 448.0

@@ -21,6 +21,7 @@ from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
 from torch_spyre._inductor.codegen.source import kernel_source
+from torch_spyre._inductor.constants import RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor, remember_source
 from torch_spyre._inductor.observe import Pass, watching
 from torch_spyre.backend.compiler import compile_to_spyrecode
@@ -30,7 +31,6 @@ from torch_spyre.execution.async_compile import bundle_of
 if TYPE_CHECKING:
     from torch_spyre._inductor.planning import Kernel
 
-RESTICKIFY = "ReStickifyOpHBM"
 
 lowering = logging.getLogger("spyre.inductor.lowering")
 stickify = logging.getLogger("spyre.inductor.stickify")
@@ -100,7 +100,7 @@ def _log(name: str, kernel: Kernel) -> None:
         passes.info("%s: %s on %d cores, loops split %s", name, spec.op, cores, splits or "not")
     passes.info("%s: a pool of %d bytes", name, kernel.pool_bytes)
     arguments = len(kernel.args) - len(kernel.constants)
-    restickifies = sum(spec.op == RESTICKIFY for spec in kernel.specs)
+    restickifies = sum(spec.op == RESTICKIFY_OP for spec in kernel.specs)
     codegen.info(
         "%s: %d ops (%d restickifies), %d arguments, %d constants",
         *(name, len(kernel.specs), restickifies, arguments, len(kernel.constants)),

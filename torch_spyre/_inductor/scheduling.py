@@ -153,7 +153,7 @@ class SuperDSCScheduling(BaseScheduling):
 
     def _call(self, name: str, kernel: Kernel) -> None:
         wrapper = V.graph.wrapper_code
-        args = [buffer for buffer in kernel.args if buffer.constant is None]
+        args = kernel.tensors
         views = [(buffer, buffer.view) for buffer in args if buffer.view]
         for buffer, view in views:
             where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"

@@ -14,6 +14,7 @@ from torch._inductor.ops_handler import OP_NAMES, DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
+from torch_spyre._inductor.constants import BATCH_MATMUL_OP
 from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
@@ -337,7 +338,7 @@ class Tracer(DefaultHandler):
             raise Unsupported(f"the card has no reduction {kind}")
         product = self._product(value, outer) if kind == "sum" else None
         if product is not None:
-            op = KernelOp("batchmatmul", self.space, product, target)
+            op = KernelOp(BATCH_MATMUL_OP, self.space, product, target)
         else:
             op = KernelOp(kind, self.space, [self.materialised(value)], target)
         self.append_op(op, [value])

@@ -56,10 +56,7 @@ class _Instance:
         plan = plan_template(make, placements)
         self.arguments = list(placements)
         self.shared = plan.shared
-        self.launches = [
-            _Launch(compiled(name, kernel), [b for b in kernel.args if b.constant is None])
-            for kernel in plan.kernels
-        ]
+        self.launches = [_Launch(compiled(name, kernel), kernel.tensors) for kernel in plan.kernels]
         self.plain: tuple[SDSCKernelRunner, list[int]] | None = None
         if len(self.launches) == 1 and not any(b.view for b in self.launches[0].args):
             places = [self.arguments.index(b.name) for b in self.launches[0].args]
@@ -81,12 +78,11 @@ class _Instance:
 
 def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
     """A planned kernel, ready to be launched."""
-    written = {arg.arg_index for spec in kernel.specs for arg in spec.args if not arg.is_input}
     runner = SpyreAsyncCompile().sdsc(
         name,
         kernel.specs,
-        expected=[(b.layout, b.stride, b.offset) for b in kernel.args if b.constant is None],  # type: ignore[misc]
-        outputs=sorted(written - {-1}),
+        expected=[(b.layout, b.stride, b.offset) for b in kernel.tensors],  # type: ignore[misc]
+        outputs=kernel.outputs,
         constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
         pool_bytes=kernel.pool_bytes,
     )

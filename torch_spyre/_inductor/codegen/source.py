@@ -14,13 +14,9 @@ def kernel_source(kernel: Kernel) -> str:
     """Arguments of ``async_compile.sdsc`` after the name; the OpSpecs are a text of their own."""
     constants = ", ".join(f"({b.constant!r}, {b.dtype})" for b in kernel.constants)
     specs = "".join(f"    {_op(spec)},\n" for spec in kernel.specs)
-    written = {arg.arg_index for spec in kernel.specs for arg in spec.args if not arg.is_input}
-    outputs = sorted(written - {-1})
-    expected = "".join(
-        f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.args if b.constant is None
-    )
+    expected = "".join(f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.tensors)
     return (
-        f"'''[\n{specs}]''', expected=[\n{expected}], outputs={outputs}, "
+        f"'''[\n{specs}]''', expected=[\n{expected}], outputs={kernel.outputs}, "
         f"constants=[{constants}], pool_bytes={kernel.pool_bytes}"
     )
 

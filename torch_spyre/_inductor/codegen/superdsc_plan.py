@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 import sympy
 from sympy import Expr, Symbol
 
+from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, about_op
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg, index_tensors, iteration_symbols
 
-MATMUL_OPS = ("batchmatmul", "batchmatmulfp8")
+MATMUL_OPS = (BATCH_MATMUL_OP, "batchmatmulfp8")
 TOPK_OPS = ("topkvalue", "topkindex")
 DTYPE_OPS = ("dl16tofp32", "fp32todl16", "fp8todl16", "qfp8ch")
-RESTICKIFY = "ReStickifyOpHBM"
 
 INPUT_DIM_LABELS = ("mb", "x", "y", "i", "j", "ki", "kj")
 MATMUL_DIM_LABELS = ("ki", "kj", "y", "x", "mb", "out", "in")
@@ -305,7 +305,7 @@ class _Planner:
     def _pad(self, dims: dict[str, Dim]) -> None:
         """Enlarge the iteration to whole sticks where a deciding tensor has its stick."""
         op = self.spec.op
-        if self.matmul or op == RESTICKIFY or op in DTYPE_OPS:
+        if self.matmul or op == RESTICKIFY_OP or op in DTYPE_OPS:
             deciding = self.args
         else:
             deciding = [self.reference]
@@ -315,7 +315,7 @@ class _Planner:
                 continue
             elems = arg.device_dtype.elems_per_stick()
             padded = math.ceil(dims[stick].extent / elems) * elems
-            if padded != dims[stick].extent and op == RESTICKIFY:
+            if padded != dims[stick].extent and op == RESTICKIFY_OP:
                 dims[stick].splits = 1  # an uneven tail belongs to one core
             dims[stick].extent = padded
 
@@ -443,7 +443,7 @@ class _Planner:
             tensor.device_extent[label] = device
             if device > iterated and states_gaps:
                 tensor.gap[label] = device - iterated
-            elif self.spec.op == RESTICKIFY and label != stick:
+            elif self.spec.op == RESTICKIFY_OP and label != stick:
                 tensor.gap[label] = iterated - device
 
 

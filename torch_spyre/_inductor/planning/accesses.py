@@ -6,14 +6,15 @@ import math
 
 from sympy import Symbol
 
+from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer
 from torch_spyre._inductor.op_spec import iteration_symbols
 from torch_spyre._inductor.views import device_coordinates
 from torch_spyre.machine import load as load_machine
 
 STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
-MATMUL = "batchmatmul"
-RESTICKIFY = "ReStickifyOpHBM"
+MATMUL = BATCH_MATMUL_OP
+RESTICKIFY = RESTICKIFY_OP
 
 
 def stick_symbol(access: Access, space: dict[Symbol, int]) -> Symbol | None:

@@ -17,6 +17,17 @@ class Kernel:
     pool_bytes: int = 0
 
     @property
+    def tensors(self) -> list[Buffer]:
+        """Arguments that the caller brings."""
+        return [buffer for buffer in self.args if buffer.constant is None]
+
+    @property
+    def outputs(self) -> list[int]:
+        """Which arguments the kernel writes."""
+        written = {arg.arg_index for spec in self.specs for arg in spec.args if not arg.is_input}
+        return sorted(written - {-1})
+
+    @property
     def constants(self) -> list[Buffer]:
         return [buffer for buffer in self.args if buffer.constant is not None]
 
