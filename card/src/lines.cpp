@@ -191,9 +191,14 @@ void LineView::add(const LoopNest& from) {
       nest.dims.push_back(
           {from.size[d], from.stride[0][d] * bytes_, from.stride[1][d], from.stride[2][d]});
   merge(nest.dims);
-  // What is contiguous in memory is best read in one go.
-  const auto packed = std::find_if(nest.dims.begin(), nest.dims.end(),
-                                   [&](const Dim& dim) { return dim.offset == bytes_; });
+  // What is next to each other in memory is best read in one go.
+  const auto packed =
+      std::min_element(nest.dims.begin(), nest.dims.end(), [&](const Dim& a, const Dim& b) {
+        const auto rank = [&](const Dim& dim) {
+          return dim.offset == 0 ? kMaxElements : std::abs(dim.offset);
+        };
+        return rank(a) < rank(b);
+      });
   if (packed != nest.dims.end()) std::rotate(nest.dims.begin(), packed, packed + 1);
   // Outside is what goes from line to line, or position to position, in the largest steps: so a
   // window has no part of most of it.
