@@ -192,13 +192,12 @@ void LineView::add(const LoopNest& from) {
           {from.size[d], from.stride[0][d] * bytes_, from.stride[1][d], from.stride[2][d]});
   merge(nest.dims);
   // What is next to each other in memory is best read in one go.
+  const auto apart = [](const Dim& dim) {
+    return dim.offset ? std::abs(dim.offset) : kMaxElements;
+  };
   const auto packed =
-      std::min_element(nest.dims.begin(), nest.dims.end(), [&](const Dim& a, const Dim& b) {
-        const auto rank = [&](const Dim& dim) {
-          return dim.offset == 0 ? kMaxElements : std::abs(dim.offset);
-        };
-        return rank(a) < rank(b);
-      });
+      std::min_element(nest.dims.begin(), nest.dims.end(),
+                       [&](const Dim& a, const Dim& b) { return apart(a) < apart(b); });
   if (packed != nest.dims.end()) std::rotate(nest.dims.begin(), packed, packed + 1);
   // Outside is what goes from line to line, or position to position, in the largest steps: so a
   // window has no part of most of it.
@@ -271,8 +270,7 @@ bool LineView::same_places(const LineView& other) const {
   return bytes_ == other.bytes_ && nests_ == other.nests_;
 }
 
-// ---------------------------------------------------------------------------------- visiting a
-// window
+// ------------------------------------------------------------------------------ visiting a window
 
 /// Finds the part of a nest that lies in a window without looking at the rest, and calls
 /// plane(tensor offset, block offset, dims) for rectangles of it, plane.soon() before.
