@@ -1,7 +1,9 @@
 #include "lines.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "thread_pool.h"
@@ -162,28 +164,54 @@ void LineView::check_visits(const PayloadReader& reader, const char* tensor,
                             std::to_string(shape.lines) + " lines have " + std::to_string(places));
 }
 
-void LineView::add(const LoopNest& from) {
-  Nest& nest = nests_.emplace_back();
-  nest.offset = from.offset[0] * bytes_;
-  nest.line = from.offset[1];
-  nest.position = from.offset[2];
-  for (std::size_t d = 0; d < from.size.size(); ++d) {
-    if (from.size[d] == 1) continue;
-    const Dim dim{from.size[d], from.stride[0][d] * bytes_, from.stride[1][d], from.stride[2][d]};
-    if (!nest.dims.empty()) {
-      Dim& inner = nest.dims.back();
+/// Makes one of neighbours of which one goes on where the other ends.
+void LineView::merge(std::vector<Dim>& dims) {
+  std::vector<Dim> merged;
+  for (const Dim& dim : dims) {
+    if (!merged.empty()) {
+      Dim& inner = merged.back();
       if (dim.offset == inner.offset * inner.size && dim.line == inner.line * inner.size &&
           dim.position == inner.position * inner.size) {
         inner.size *= dim.size;
         continue;
       }
     }
-    nest.dims.push_back(dim);
+    merged.push_back(dim);
   }
-  // What is contiguous in memory is best read in one go.
-  const auto packed = std::find_if(nest.dims.begin(), nest.dims.end(),
-                                   [&](const Dim& dim) { return dim.offset == bytes_; });
+  dims = std::move(merged);
+}
+
+void LineView::add(const LoopNest& from) {
+  Nest& nest = nests_.emplace_back();
+  nest.offset = from.offset[0] * bytes_;
+  nest.line = from.offset[1];
+  nest.position = from.offset[2];
+  for (std::size_t d = 0; d < from.size.size(); ++d)
+    if (from.size[d] > 1)
+      nest.dims.push_back(
+          {from.size[d], from.stride[0][d] * bytes_, from.stride[1][d], from.stride[2][d]});
+  merge(nest.dims);
+  // What is next to each other in memory is best read in one go.
+  const auto apart = [](const Dim& dim) {
+    return dim.offset ? std::abs(dim.offset) : kMaxElements;
+  };
+  const auto packed =
+      std::min_element(nest.dims.begin(), nest.dims.end(),
+                       [&](const Dim& a, const Dim& b) { return apart(a) < apart(b); });
   if (packed != nest.dims.end()) std::rotate(nest.dims.begin(), packed, packed + 1);
+  // Outside is what goes from line to line, or position to position, in the largest steps: so a
+  // window has no part of most of it.
+  const auto steps = [](const Dim& dim) {
+    return std::pair{std::abs(dim.line), std::abs(dim.position)};
+  };
+  if (!nest.dims.empty())
+    std::stable_sort(nest.dims.begin() + 1, nest.dims.end(),
+                     [&](const Dim& a, const Dim& b) { return steps(a) < steps(b); });
+  merge(nest.dims);
+  for (std::size_t d = 1; d < nest.dims.size(); ++d) nest.by_offset.push_back(d);
+  std::stable_sort(nest.by_offset.begin(), nest.by_offset.end(), [&](std::size_t a, std::size_t b) {
+    return std::abs(nest.dims[a].offset) < std::abs(nest.dims[b].offset);
+  });
   nest.lines.resize(1);
   nest.positions.resize(1);
   for (const Dim& dim : nest.dims) {
@@ -242,8 +270,7 @@ bool LineView::same_places(const LineView& other) const {
   return bytes_ == other.bytes_ && nests_ == other.nests_;
 }
 
-// ---------------------------------------------------------------------------------- visiting a
-// window
+// ------------------------------------------------------------------------------ visiting a window
 
 /// Finds the part of a nest that lies in a window without looking at the rest, and calls
 /// plane(tensor offset, block offset, dims) for rectangles of it, plane.soon() before.
@@ -316,29 +343,35 @@ class LineView::Walk {
     const std::int64_t block = (at.line - window_.line) * window_.line_pitch +
                                (at.position - window_.position) * window_.position_pitch;
     PlaneDims dims{1, 1, 0, 0, 0, 0};
-    const std::size_t rank = nest_.dims.size();
-    if (rank > 0) {
+    if (!nest_.dims.empty()) {
       dims.n0 = size_[0];
       dims.tensor0 = nest_.dims[0].offset;
       dims.block0 = block_step(nest_.dims[0]);
     }
-    if (rank > 1) {
-      dims.n1 = size_[1];
-      dims.tensor1 = nest_.dims[1].offset;
-      dims.block1 = block_step(nest_.dims[1]);
+    // What has more than one step here, as it lies in memory.
+    std::size_t outer[64], count = 0;
+    for (const std::size_t d : nest_.by_offset) {
+      if (size_[d] == 1) continue;
+      if (dims.n1 > 1) {
+        outer[count++] = d;
+        continue;
+      }
+      dims.n1 = size_[d];
+      dims.tensor1 = nest_.dims[d].offset;
+      dims.block1 = block_step(nest_.dims[d]);
     }
-    emit_outer(rank, at.offset, block, dims);
+    emit_outer({outer, count}, at.offset, block, dims);
   }
 
-  void emit_outer(std::size_t k, std::int64_t tensor, std::int64_t block,
+  void emit_outer(std::span<const std::size_t> outer, std::int64_t tensor, std::int64_t block,
                   const PlaneDims& dims) const {
-    if (k <= 2) return plane_(tensor, block, dims);
-    const Dim& dim = nest_.dims[k - 1];
-    const std::int64_t n = size_[k - 1], step = block_step(dim);
-    const std::int64_t ahead = k == 3 ? plane_.ahead(dims) : n;
+    if (outer.empty()) return plane_(tensor, block, dims);
+    const Dim& dim = nest_.dims[outer.back()];
+    const std::int64_t n = size_[outer.back()], step = block_step(dim);
+    const std::int64_t ahead = outer.size() == 1 ? plane_.ahead(dims) : n;
     for (std::int64_t i = 0; i < n; ++i) {
       if (i + ahead < n) plane_.soon(tensor + (i + ahead) * dim.offset, dims);
-      emit_outer(k - 1, tensor + i * dim.offset, block + i * step, dims);
+      emit_outer(outer.first(outer.size() - 1), tensor + i * dim.offset, block + i * step, dims);
     }
   }
 

@@ -81,6 +81,7 @@ class LineView {
   struct Nest {
     std::int64_t offset, line, position;
     std::vector<Dim> dims;               // innermost first, sizes above 1
+    std::vector<std::size_t> by_offset;  // all but the first, smallest steps in memory first
     std::vector<Span> lines, positions;  // [k]: of the k innermost dimensions
     bool operator==(const Nest&) const = default;
   };
@@ -88,6 +89,7 @@ class LineView {
   class Walk;
 
   void add(const LoopNest& nest);
+  static void merge(std::vector<Dim>& dims);
   struct Weights {
     std::int64_t offset, line, position;
     std::int64_t of(std::int64_t an_offset, std::int64_t a_line, std::int64_t a_position) const {

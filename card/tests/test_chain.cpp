@@ -173,6 +173,60 @@ TEST(random_chains) {
   }
 }
 
+TEST(ops_in_one_sweep_give_the_bits_of_separate_steps) {
+  // Groups of every op that a sweep has, with every kind of input, folded, stored, or both.
+  constexpr Size sizes[] = {{5, 64}, {70, 130}, {3, 1300}, {9, 5000}, {33, 1024}, {20, 65}};
+  const OpFunc ops[] = {OpFunc::add,     OpFunc::sub, OpFunc::mul,
+                        OpFunc::realdiv, OpFunc::exp, OpFunc::where3};
+  for (std::uint32_t seed = 0; seed < 120; ++seed) {
+    std::mt19937 random(seed);
+    Chain chain;
+    const Size size = sizes[seed % std::size(sizes)];
+    chain.lines = size.lines;
+    chain.length = size.length;
+    const Form form = random() % 2 ? Form::sticks : Form::rows;
+    chain.tensors = {chain_tensor(0, kDl16, chain, form), chain_tensor(1, kSingle, chain, form),
+                     chain_tensor(2, kDl16, chain, Form::rows, false),
+                     chain_tensor(3, kSingle, chain, Form::rows, true, false)};
+    chain.values = {load(0), load(1), load(2), load(3)};
+    const auto other = [&]() -> Chain::Input {
+      const auto which = static_cast<std::int64_t>(random() % 5);
+      return which < 4 ? Chain::Input{which} : Chain::Input{-1, random() % 2 ? -0.0 : 0.37};
+    };
+    const auto last = [&] { return static_cast<std::int64_t>(chain.values.size()) - 1; };
+    std::int64_t through = 0;
+    for (std::size_t members = 1 + random() % 10; members > 0; --members) {
+      const OpFunc func = ops[random() % std::size(ops)];
+      const Chain::Input x{through};
+      if (func == OpFunc::exp) {
+        chain.values.push_back(op(func, {x}));
+      } else if (func == OpFunc::where3) {
+        const Chain::Input otherwise = random() % 2 ? Chain::Input{-1, -kInf} : Chain::Input{3};
+        chain.values.push_back(op(func, {{random() % 2 ? 2 : 1}, x, otherwise}));
+      } else if (random() % 4 == 0) {
+        chain.values.push_back(op(func, {x, x}));
+      } else {
+        const Chain::Input y = other();
+        chain.values.push_back(random() % 3 ? op(func, {x, y}) : op(func, {y, x}));
+      }
+      through = last();
+    }
+    const bool folded = random() % 4 > 0, stored = !folded || random() % 2;
+    const auto store = [&](std::int64_t value, bool positions, DataFormat format) {
+      const auto tensor = static_cast<std::int64_t>(chain.tensors.size());
+      chain.tensors.push_back(chain_tensor(tensor, format, chain, form, true, positions));
+      chain.stores.push_back({value, tensor});
+    };
+    if (stored) store(through, true, random() % 2 ? kDl16 : kSingle);
+    if (folded) {
+      chain.values.push_back(reduced(random() % 2 ? OpFunc::sum : OpFunc::max, through));
+      store(last(), false, kSingle);
+    }
+    check_chain(chain, filled_operands(chain, random, seed % 3 == 0),
+                "sweep, seed " + std::to_string(seed));
+  }
+}
+
 TEST(every_reduction_of_every_length) {
   std::mt19937 random(3);
   for (const OpFunc func :
