@@ -1,6 +1,7 @@
 #include "thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,6 +15,9 @@
 
 namespace spyre::card {
 namespace {
+
+/// Between two programs of a model, Python takes some hundred microseconds at most.
+constexpr std::chrono::microseconds kPatience{500};
 
 /// A thread that runs a task: loops started there stay on it.
 thread_local bool inside_task = false;
@@ -31,17 +35,22 @@ void relax() {
 #endif
 }
 
-/// Wait for `done` without giving up the processor, as long as waking up a thread would take.
+/// Wait for `done` without sleeping: to be woken up takes tens of microseconds, more on a virtual
+/// machine. At first the processor is kept, then offered to any other thread that wants it, so
+/// that `patience` costs only time nobody else has a use for.
 template <typename Condition>
-bool spin(Condition done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
-  do {
+bool spin(Condition done, std::chrono::microseconds patience) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto polite = start + std::chrono::microseconds(20), end = start + patience;
+  for (;;) {
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       relax();
     }
-  } while (std::chrono::steady_clock::now() < end);
-  return done();
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= end) return done();
+    if (now >= polite) sched_yield();
+  }
 }
 
 }  // namespace
@@ -123,7 +132,7 @@ void ThreadPool::work() {
       continue;
     }
     lock.unlock();
-    spin([&] { return submissions_.load(std::memory_order_relaxed) != seen; });
+    spin([&] { return submissions_.load(std::memory_order_relaxed) != seen; }, kPatience);
     lock.lock();
     ++asleep_;
     work_arrived_.wait(lock, [&] { return submissions_.load(std::memory_order_relaxed) != seen; });
@@ -149,7 +158,7 @@ void ThreadPool::parallel_for(std::int64_t tasks, TaskRef task) {
   }
   for (; wake > 0; --wake) work_arrived_.notify_one();
   run_tasks(job);
-  spin([&] { return job.helpers.load() == 0; });
+  spin([&] { return job.helpers.load() == 0; }, kPatience);
   {
     std::unique_lock lock(mutex_);
     (job.previous ? job.previous->following : jobs_) = job.following;
