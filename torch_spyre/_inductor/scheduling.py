@@ -22,8 +22,9 @@ from torch_spyre._inductor.build_kernel import (
     template_text,
 )
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel, user_line
 from torch_spyre._inductor.observe import Pass
+from torch_spyre._inductor.op_spec import OpSpec, walk
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
@@ -88,7 +89,8 @@ class SuperDSCScheduling(BaseScheduling):
                 continue
             self._mark_run(planned.nodes, planned.inside)
             source = kernel_source(planned.kernel)
-            name = self._define("async_compile.sdsc", source, planned.nodes)
+            lines = f", sources={_source_lines(planned.kernel)}"
+            name = self._define("async_compile.sdsc", source, planned.nodes, lines)
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
             self._call(name, planned.kernel)
             nodes = nodes[count:]
@@ -137,8 +139,8 @@ class SuperDSCScheduling(BaseScheduling):
         for node in nodes:
             node.mark_run()
 
-    def _define(self, make: str, source: str, nodes: list[SchedulerNode]) -> str:
-        """The name of the kernel in the wrapper; equal kernels have one."""
+    def _define(self, make: str, source: str, nodes: list[SchedulerNode], lines: str = "") -> str:
+        """The name of the kernel in the wrapper; equal kernels have one, whatever their lines."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
@@ -147,7 +149,7 @@ class SuperDSCScheduling(BaseScheduling):
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
             wrapper.define_kernel(
-                name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False
+                name, f"{make}({name!r}, {source}{lines})", f"{origins}\n{detailed}", gpu=False
             )
         return name
 
@@ -183,6 +185,14 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _source_lines(kernel: Kernel) -> tuple[list[str], list[int]]:
+    """The user's lines of a kernel's ops: each line once, and which one every op comes from."""
+    lines: dict[str, int] = {}
+    ops = [op for op in walk([*kernel.specs]) if isinstance(op, OpSpec)]
+    numbers = [lines.setdefault(user_line(op.source), len(lines)) for op in ops]
+    return list(lines), numbers
 
 
 def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Ramp
+from torch_spyre.backend.account import accounts_in
+from torch_spyre.cost import Account
 
 log = logging.getLogger("spyre.execution")
 
 # Layout, strides and storage offset that a kernel was compiled for.
 Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
+Sources = tuple[Sequence[str], Sequence[int]]
 Constants = Sequence[tuple[float | Ramp, torch.dtype]]
 
 
@@ -30,6 +34,7 @@ class SDSCKernelRunner:
         outputs: Sequence[int] = (),  # which arguments it writes
         constants: Constants = (),  # operands of its own, after the arguments
         pool_bytes: int = 0,  # of intermediates: an operand of its own, before the arguments
+        sources: Sources = ((), ()),  # the user's lines, and which one each op comes from
     ) -> None:
         self.name = name
         self.binary = binary
@@ -37,7 +42,17 @@ class SDSCKernelRunner:
         self.outputs = frozenset(outputs)
         self.constants = constants
         self.pool_bytes = pool_bytes
+        self.sources = sources
         self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
+
+    @property
+    def accounts(self) -> list[Account]:
+        """What the kernel's ops cost, in order, and from which lines of the user's they come."""
+        accounts = accounts_in(self.binary)
+        lines, numbers = self.sources
+        if len(numbers) != len(accounts):  # loops were written out, or nobody said
+            return accounts
+        return [replace(a, source=lines[n]) for a, n in zip(accounts, numbers, strict=True)]
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""

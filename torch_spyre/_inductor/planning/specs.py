@@ -80,4 +80,4 @@ def _spec(
         info["compute"] = "int64"
     if str(op.output.buffer.dtype) == "torch.bool":
         info["narrow"] = "bool"
-    return OpSpec(op.op, bool(op.reduced), space, args, info)
+    return OpSpec(op.op, bool(op.reduced), space, args, info, source=op.origin)
