@@ -51,6 +51,7 @@ class Account:
     cost: OpCost
     count: int = 1  # iterations of the loops around it
     source: str = ""  # the user's line, where it is known
+    layer: str = ""  # and module
 
     @functools.cached_property
     def price(self) -> Price:

@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, layer_text
 from torch_spyre._inductor.granularity import kept_instances
 from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
@@ -295,9 +295,7 @@ def _size(value: Any) -> Any:
 
 
 def _origin(node: Any) -> str:
-    """The user's line a node comes from."""
-    for origin in node.get_origins():
-        trace = origin.meta.get("stack_trace") if hasattr(origin, "meta") else None
-        if trace:
-            return str(trace).strip()
-    return ""
+    """The user's module and line a node comes from."""
+    metas = [origin.meta for origin in node.get_origins() if hasattr(origin, "meta")]
+    meta = next((meta for meta in metas if meta.get("stack_trace")), metas[0] if metas else {})
+    return f"{layer_text(meta)}\n{meta.get('stack_trace') or ''}".strip()

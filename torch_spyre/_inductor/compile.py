@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from torch._dynamo.exc import ShortenTraceback
+from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
@@ -217,6 +218,7 @@ def op_by_op(gm: GraphModule, reason: Unsupported) -> Callable[..., Any]:
         raise NotCompiled(reason, inspect.currentframe()) from reason
     nodes = sum(node.op not in ("placeholder", "output") for node in gm.graph.nodes)
     log.info("a graph of %d nodes runs op by op: %s", nodes, reason)
+    counters["spyre_op_by_op"][str(reason)] += 1
     warnings.warn(
         f"a graph of {nodes} nodes runs op by op, not compiled: {reason}",
         CompileFallbackWarning,

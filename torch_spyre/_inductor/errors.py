@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch_spyre.backend.errors import MalformedBundle
@@ -85,6 +85,23 @@ def user_line(stack_trace: str) -> str:
         return stack_trace.strip()
     where, _, code = frames[-1].partition("\n")
     return f"{where.strip()}: {code.strip()}"
+
+
+def layer_text(meta: Mapping[str, Any]) -> str:
+    """The module that a node of the user's graph comes from, as the first line of an origin."""
+    forward = meta.get("nn_module_stack")
+    stack = forward or meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path, _ = [*stack.values()][-1]
+    name = re.sub(r"^[LG]\['\w+'\]\.?|\b_orig_mod\.?", "", path)
+    return f"Module {name}" if forward else f"Module {name} (backward)"
+
+
+def layer_of(origin: str) -> str:
+    """The module that an op comes from, such as ``layers.0.mlp``; empty if there is none."""
+    first = origin.partition("\n")[0]
+    return first.removeprefix("Module ") if first.startswith("Module ") else ""
 
 
 def describe_tensor(buffer: Buffer) -> str:

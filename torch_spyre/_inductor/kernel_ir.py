@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -104,6 +104,18 @@ class KernelOp:
         space = ", ".join(f"{symbol}<{size}" for symbol, size in self.space.items())
         out = f"{self.output.buffer}[{self.output.index.expression}]"
         return f"{out} = {self.op}({inputs}) for {space}"
+
+
+class Resident(NamedTuple):
+    """Where an intermediate of a kernel lives, from its first op to its last."""
+
+    name: str
+    bytes: int  # in LX those of one core, else all
+    where: str  # "lx" or "pool"
+    address: int
+    first: int
+    last: int
+    reason: str = ""  # why it is not in LX
 
 
 def has_symbols(numbers: Any) -> bool:

@@ -22,7 +22,7 @@ from torch_spyre._inductor.build_kernel import (
     template_text,
 )
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported, about, about_kernel, user_line
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel, layer_of, user_line
 from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.op_spec import OpSpec, walk
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
@@ -89,8 +89,8 @@ class SuperDSCScheduling(BaseScheduling):
                 continue
             self._mark_run(planned.nodes, planned.inside)
             source = kernel_source(planned.kernel)
-            lines = f", sources={_source_lines(planned.kernel)}"
-            name = self._define("async_compile.sdsc", source, planned.nodes, lines)
+            about = _for_people(planned.kernel)
+            name = self._define("async_compile.sdsc", source, planned.nodes, about)
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
             self._call(name, planned.kernel)
             nodes = nodes[count:]
@@ -139,8 +139,8 @@ class SuperDSCScheduling(BaseScheduling):
         for node in nodes:
             node.mark_run()
 
-    def _define(self, make: str, source: str, nodes: list[SchedulerNode], lines: str = "") -> str:
-        """The name of the kernel in the wrapper; equal kernels have one, whatever their lines."""
+    def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
+        """The name of the kernel in the wrapper; equal kernels have one, whatever is said of it."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
@@ -149,7 +149,7 @@ class SuperDSCScheduling(BaseScheduling):
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
             wrapper.define_kernel(
-                name, f"{make}({name!r}, {source}{lines})", f"{origins}\n{detailed}", gpu=False
+                name, f"{make}({name!r}, {source}{about})", f"{origins}\n{detailed}", gpu=False
             )
         return name
 
@@ -187,12 +187,19 @@ class SuperDSCScheduling(BaseScheduling):
         return names
 
 
-def _source_lines(kernel: Kernel) -> tuple[list[str], list[int]]:
-    """The user's lines of a kernel's ops: each line once, and which one every op comes from."""
-    lines: dict[str, int] = {}
+def _for_people(kernel: Kernel) -> str:
+    """What else a kernel is told: where its ops come from, and where intermediates live."""
+    residents = [tuple(resident) for resident in kernel.residents]
+    return f", sources={_sources(kernel)}, residents={residents}"
+
+
+def _sources(kernel: Kernel) -> tuple[list[tuple[str, str]], list[int]]:
+    """The user's lines and layers of a kernel's ops: each pair once, and which one an op is of."""
+    pairs: dict[tuple[str, str], int] = {}
     ops = [op for op in walk([*kernel.specs]) if isinstance(op, OpSpec)]
-    numbers = [lines.setdefault(user_line(op.source), len(lines)) for op in ops]
-    return list(lines), numbers
+    origins = [(user_line(op.source), layer_of(op.source)) for op in ops]
+    numbers = [pairs.setdefault(origin, len(pairs)) for origin in origins]
+    return list(pairs), numbers
 
 
 def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:

@@ -17,6 +17,7 @@ from torch_spyre.backend import kernel_cache
 from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
+    Residents,
     SDSCKernelRunner,
     Sources,
     UnimplementedKernelRunner,
@@ -42,6 +43,7 @@ class SpyreAsyncCompile(AsyncCompile):
         constants: Constants = (),
         pool_bytes: int = 0,
         sources: Sources = ((), ()),
+        residents: Residents = (),
     ) -> SDSCKernelRunner | UnimplementedKernelRunner:
         """A kernel from its OpSpecs, or from their text, which is read only if it is a new one."""
         if not isinstance(specs, str):
@@ -61,7 +63,9 @@ class SpyreAsyncCompile(AsyncCompile):
             with about_bundle(name, lambda: kernel_of(specs)):
                 binary = kernel_cache.program_from(source, make)
         log.info("%s: a program of %d bytes", name, len(binary))
-        return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes, sources)
+        return SDSCKernelRunner(
+            *(name, binary, expected, outputs, constants, pool_bytes, sources, residents)
+        )
 
     def sdsc_template(self, name: str, text: str, kept: int) -> SDSCTemplateRunner:
         """A kernel whose sizes a launch brings, from the text of a function of the sizes."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.kernel_ir import Ramp
+from torch_spyre._inductor.kernel_ir import Ramp, Resident
 from torch_spyre.backend.account import accounts_in
 from torch_spyre.cost import Account
 
@@ -19,8 +21,13 @@ log = logging.getLogger("spyre.execution")
 
 # Layout, strides and storage offset that a kernel was compiled for.
 Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
-Sources = tuple[Sequence[str], Sequence[int]]
+Sources = tuple[Sequence[tuple[str, str]], Sequence[int]]
+Residents = Sequence[tuple[Any, ...]]
 Constants = Sequence[tuple[float | Ramp, torch.dtype]]
+
+# Around every launch while somebody records: torch_spyre.explanation.
+watch: Callable[[SDSCKernelRunner, Sequence[torch.Tensor]], AbstractContextManager[None]] | None
+watch = None
 
 
 class SDSCKernelRunner:
@@ -34,7 +41,8 @@ class SDSCKernelRunner:
         outputs: Sequence[int] = (),  # which arguments it writes
         constants: Constants = (),  # operands of its own, after the arguments
         pool_bytes: int = 0,  # of intermediates: an operand of its own, before the arguments
-        sources: Sources = ((), ()),  # the user's lines, and which one each op comes from
+        sources: Sources = ((), ()),  # the user's lines and layers, and which one each op is of
+        residents: Residents = (),  # fields of Resident, each
     ) -> None:
         self.name = name
         self.binary = binary
@@ -43,20 +51,28 @@ class SDSCKernelRunner:
         self.constants = constants
         self.pool_bytes = pool_bytes
         self.sources = sources
+        self.residents = [Resident(*fields) for fields in residents]
         self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
 
     @property
     def accounts(self) -> list[Account]:
         """What the kernel's ops cost, in order, and from which lines of the user's they come."""
         accounts = accounts_in(self.binary)
-        lines, numbers = self.sources
+        origins, numbers = self.sources
         if len(numbers) != len(accounts):  # loops were written out, or nobody said
             return accounts
-        return [replace(a, source=lines[n]) for a, n in zip(accounts, numbers, strict=True)]
+        return [
+            replace(account, source=origins[number][0], layer=origins[number][1])
+            for account, number in zip(accounts, numbers, strict=True)
+        ]
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""
-        launch_kernel(self, args)
+        if watch is None:
+            launch_kernel(self, args)
+        else:
+            with watch(self, args):
+                launch_kernel(self, args)
 
     def load(self, device: int) -> tuple[_C._Program, list[torch.Tensor]]:
         """The program and the constants on a card, brought there once."""

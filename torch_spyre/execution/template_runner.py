@@ -85,6 +85,7 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
         outputs=kernel.outputs,
         constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
         pool_bytes=kernel.pool_bytes,
+        residents=kernel.residents,
     )
     assert isinstance(runner, SDSCKernelRunner)
     return runner

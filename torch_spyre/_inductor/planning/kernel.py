@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from torch_spyre._inductor.kernel_ir import Buffer
+from torch_spyre._inductor.kernel_ir import Buffer, Resident
 from torch_spyre._inductor.op_spec import OpSpec
 
 
@@ -15,6 +15,7 @@ class Kernel:
     specs: list[OpSpec]
     args: list[Buffer]  # in the order of the call; constants are the last ones
     pool_bytes: int = 0
+    residents: list[Resident] = field(default_factory=list)
 
     @property
     def tensors(self) -> list[Buffer]:

@@ -9,6 +9,7 @@ from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.op_spec import OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
+from torch_spyre._inductor.planning.residents import residents
 from torch_spyre._inductor.views import device_coordinates
 from torch_spyre.machine import load as load_machine
 
@@ -21,7 +22,7 @@ def kernel_of(ops: list[KernelOp], pool: dict[Buffer, int], pool_bytes: int) -> 
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
     specs = [_spec(op, numbers, pool, shift) for op in ops]
-    return Kernel(specs, args, pool_bytes)
+    return Kernel(specs, args, pool_bytes, residents(ops, pool))
 
 
 def _arguments(ops: list[KernelOp]) -> list[Buffer]:
