@@ -35,6 +35,7 @@ __all__ = [
     "RingLoad",
     "launch_ns",
     "multicast_bytes",
+    "peak_points_per_ns",
     "price",
     "ring_all_gather",
     "ring_load",
@@ -68,7 +69,7 @@ class Account:
         """Of the unit's peak on the whole card, over the op's time."""
         if not self.cost.all_points:
             return 0.0
-        return self.cost.all_points / (self.price.total * _peak_points_per_ns(self.cost))
+        return self.cost.all_points / (self.price.total * peak_points_per_ns(self.cost))
 
 
 @functools.cache
@@ -83,7 +84,8 @@ def launch_ns(accounts: Iterable[Account]) -> int:
     return int(load_machine().value("overhead.launch_ns")) + sum(a.ns for a in accounts)
 
 
-def _peak_points_per_ns(cost: OpCost) -> float:
+def peak_points_per_ns(cost: OpCost) -> float:
+    """What the op's unit can do at best, on the whole card."""
     machine = load_machine()
     per_cycle = machine.value("card.cores") * machine.value("card.corelets_per_core")
     if cost.unit == "pt":
