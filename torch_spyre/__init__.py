@@ -5,11 +5,21 @@ PyTorch imports this package by itself (entry point ``torch.backends``); after
 Nothing is started until a device is used.
 """
 
+from typing import Any
+
 from torch_spyre.version import __version__
 
-__all__ = ["__version__", "profiler"]
+__all__ = ["__version__", "explain", "profiler"]
 
 profiler = None  # no profiler bridge yet; the public package has the same answer
+
+
+def __getattr__(name: str) -> Any:
+    if name == "explain":  # on first use: not cheap to import
+        from torch_spyre.explanation import explain
+
+        return explain
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _autoload() -> None:

@@ -108,14 +108,16 @@ def items(event: Event) -> Iterator[Item]:
     launches = gains["launches"]
     if kernel is not None and launches:
         for account in kernel.accounts:
-            yield Item(account.name, account.layer, account.source, account_figures(account))
+            layer, line = account.layer or event.layer, account.source or event.line
+            yield Item(account.name, layer, line, account_figures(account))
     elif launches:
         yield Item(event.name, event.layer, event.line, _eager_figures(gains))
+    around = [*_transfers(gains)]
     if launches:
         ns = launches * _LAUNCH_NS
-        yield Item(LAUNCH, LAUNCH, event.line, Figures(launches, ns, waits={"overhead": ns}))
-    for name, figures in _transfers(gains):
-        yield Item(name, name, event.line, figures)
+        around.append((LAUNCH, Figures(launches, ns, waits={"overhead": ns})))
+    for name, figures in around:  # a kernel is of many lines
+        yield Item(name, name, event.line if kernel is None else name, figures)
 
 
 def account_figures(account: Account) -> Figures:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,6 +24,9 @@ from torch_spyre.execution.kernel_runner import SDSCKernelRunner
 from torch_spyre.explanation.origins import origin
 from torch_spyre.explanation.traffic import Traffic
 from torch_spyre.ops.fallbacks import fallback_counts
+
+if TYPE_CHECKING:
+    from torch._dynamo.output_graph import GraphCompileReason
 
 Gains = Counter[
     str
@@ -88,8 +91,6 @@ class Recording:
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
     """Everything inside is recorded. Results should be alive when it ends: they were written."""
-    if kernel_runner.watch is not None:
-        raise RuntimeError("a run is being explained already: one at a time")
     record = Recording()
     _wait()
     watcher = _Watcher(record)
@@ -101,7 +102,7 @@ def recording() -> Iterator[Recording]:
             with watcher:
                 yield record
         finally:
-            kernel_runner.watch = None
+            kernel_runner.watch = watcher.outer
             watcher.between_events(_counters())
             _wait()
             record.wall_seconds = time.perf_counter() - started
@@ -111,25 +112,39 @@ def recording() -> Iterator[Recording]:
 
 @contextlib.contextmanager
 def compilation() -> Iterator[Compilation]:
-    """What Dynamo does inside."""
+    """What Dynamo does inside. A graph is not taken from a cache: it may be another's, with the
+    lines and layers of that."""
+    from torch._dynamo.output_graph import graph_break_reasons
     from torch._dynamo.utils import counters, get_compilation_metrics
-
-    def counts(name: str) -> Counter[str]:
-        return Counter(dict(counters[name]))
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config as inductor_config
 
     done = Compilation()
-    breaks, op_by_op = counts("graph_break"), counts("spyre_op_by_op")
-    known = {id(metrics) for metrics in get_compilation_metrics()}
+    op_by_op = Counter(counters["spyre_op_by_op"])
+    known = [*get_compilation_metrics(), *graph_break_reasons]  # kept: ids are not used again
+    seen = {id(each) for each in known}
     try:
-        yield done
+        with (
+            inductor_config.patch(fx_graph_cache=False),
+            functorch_config.patch(enable_autograd_cache=False),
+        ):
+            yield done
     finally:
-        new = [metrics for metrics in get_compilation_metrics() if id(metrics) not in known]
+        new = [metrics for metrics in get_compilation_metrics() if id(metrics) not in seen]
+        breaks = [each for each in graph_break_reasons if id(each) not in seen]
         done.frames = sum(bool(metrics.is_forward) for metrics in new)
         done.seconds = sum(metrics.duration_us or 0 for metrics in new) / 1e6
         reasons = Counter(m.recompile_reason for m in new if m.recompile_reason and m.is_forward)
         done.recompilations = dict(reasons)
-        done.graph_breaks = dict(counts("graph_break") - breaks)
-        done.op_by_op = dict(counts("spyre_op_by_op") - op_by_op)
+        done.graph_breaks = dict(Counter(map(_graph_break, breaks)))
+        done.op_by_op = dict(Counter(counters["spyre_op_by_op"]) - op_by_op)
+
+
+def _graph_break(reason: GraphCompileReason) -> str:
+    """The user's line, then what Dynamo says."""
+    where = reason.user_stack[-1] if reason.user_stack else None
+    line = f'File "{where.filename}", line {where.lineno}, in {where.name}' if where else ""
+    return f"{line}: {where.line if where else ''}\n{reason.reason}"
 
 
 class _Watcher(TorchDispatchMode):
@@ -141,6 +156,7 @@ class _Watcher(TorchDispatchMode):
         self.inner: list[Gains] = []  # what events inside of the open ones did
         self.counters = _counters()  # at the end of the last event
         self.kernel = ""  # whose launch is going on
+        self.outer = kernel_runner.watch  # who records already
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -167,7 +183,8 @@ class _Watcher(TorchDispatchMode):
         """Around the launch of a compiled kernel."""
         self.kernel = kernel.name
         try:
-            with self._event() as gains:
+            outer = contextlib.nullcontext() if self.outer is None else self.outer(kernel, args)
+            with outer, self._event() as gains:
                 yield
         finally:
             self.kernel = ""

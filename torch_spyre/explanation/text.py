@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -205,11 +206,21 @@ def _notes(report: Report) -> Iterator[str]:
             yield f"{kind}: {texts[0]}"
         elif texts:
             yield f"{kind}:"
-            yield from (f"  {line}" for text in texts for line in text.splitlines())
+            yield from (f"  {line}" for text in texts for line in _first_lines(text))
 
 
 def _counted(counts: Mapping[str, int]) -> list[str]:
-    return [f"{count}x {text.strip()}" for text, count in counts.items()]
+    """With short names for the user's lines that they begin with."""
+    found = []
+    for text, count in counts.items():
+        first, newline, rest = text.strip().partition("\n")
+        found.append(f"{count}x {short_line(first)}{newline}{rest}")
+    return found
+
+
+def _first_lines(text: str) -> list[str]:
+    """Without the advice that PyTorch repeats."""
+    return list(itertools.takewhile(lambda line: "Hint:" not in line, text.splitlines()))
 
 
 def short_line(name: str) -> str:
