@@ -56,7 +56,7 @@ def totals(report: Report) -> list[tuple[str, str]]:
     found.append(("use of the units' peak", percent(computed.utilisation)))
     if report.compilation.frames:
         took = duration(report.compilation.seconds * 1e9)
-        found.append(("compiled", f"{report.compilation.frames} graphs in {took}"))
+        found.append(("graphs compiled", f"{report.compilation.frames}, in {took}"))
     return found
 
 
@@ -193,7 +193,7 @@ def notes(report: Report) -> dict[str, list[str]]:
     if padding.extra_elements:
         share = percent(padding.extra_elements / (padding.elements + padding.extra_elements))
         found["padding"].append(
-            f"{share} of the elements that compiled ops work on are padding of sticks and of cores"
+            f"{share} of the elements that compiled ops work on only fill sticks and cores"
         )
     return found
 
