@@ -25,6 +25,17 @@ def environment_number(name: str, default: int) -> int:
         raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number") from None
 
 
+def environment_fraction(name: str, default: float) -> float:
+    value = os.environ.get(name, "").strip() or str(default)
+    try:
+        fraction = float(value)
+    except ValueError:
+        fraction = -1
+    if not 0 <= fraction < 1:
+        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="from 0 to below 1")
+    return fraction
+
+
 def environment_choice(name: str, default: str, others: tuple[str, ...]) -> str:
     value = os.environ.get(name, "").strip().lower() or default
     if value not in (default, *others):
@@ -47,6 +58,16 @@ min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
 global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
 # Memory of intermediates is used again when they are not needed any more.
 hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
+# Intermediates live in the scratchpads of the cores where they can,
+lx_planning: bool = environment_flag("LX_PLANNING", True)
+# take the place of what an op reads for the last time,
+lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
+# and inputs that are read several times are copied there first.
+lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
+# The share of a scratchpad that the back end keeps for itself.
+dxp_lx_frac_avail: float = environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
+# Which of torch_spyre._inductor.scratchpad says what stays in a scratchpad, and where.
+layout_solver: str = "default"
 # Ops on tensors that cores do not reach, however they are split, run in several parts.
 chunk_large_tensors: bool = environment_flag("CHUNK_LARGE_TENSORS", False)
 # Consecutive loops become one kernel; else each is one.

@@ -17,6 +17,7 @@ from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
+from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import realign
@@ -46,4 +47,5 @@ def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
     for run in PASSES:
         ops = observed(run, ops)
-    return kernel_of(ops, *plan_pool(ops))
+    lx = plan_lx(ops)
+    return kernel_of(ops, lx, *plan_pool(ops, lx))

@@ -41,6 +41,11 @@ class Footprint:
     def end(self) -> int:
         return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
 
+    @property
+    def sticks_of_core(self) -> int:
+        """Of the core that has most."""
+        return math.prod(count for _, count, _ in self.shape)
+
     def clashes(self, other: Footprint) -> bool:
         """Whether a core may touch what is another's there."""
         if self == other and not self.cohort:
@@ -66,13 +71,6 @@ class OpShape:
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
         self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
-
-    def runs_alone(self, splits: Splits) -> bool:
-        """Whether cores share rows of a factor of a product: the card then runs it as a whole."""
-        if self.contracted is None:
-            return False
-        factor = symbols_of(self.op.inputs[1])
-        return any(parts > 1 and symbol not in factor for symbol, parts in splits.items())
 
     def chunk(self, symbol: Symbol, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
@@ -121,6 +119,21 @@ class OpShape:
                 shape.append((walk.sticks(symbol, unit), count, uneven))
         cohort = id(self.op) if self.contracted in order else 0
         return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
+
+    def covers(self, position: int) -> bool:
+        """Whether the op touches all sticks of a buffer."""
+        layout = self.accesses[position].buffer.layout
+        assert layout is not None
+        return self.sticks_touched(position) == math.prod(layout.device_size[:-1])
+
+    def sticks_touched(self, position: int) -> int:
+        """Of a buffer, by all cores."""
+        stick = self.sticks[position]
+        elems = self.accesses[position].buffer.format.elems_per_stick()
+        return math.prod(
+            math.ceil(self.op.space[symbol] / (elems if symbol == stick else 1))
+            for symbol in self.walk(position).strides
+        )
 
     def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
@@ -218,13 +231,10 @@ class Group:
 
     touches: dict[Buffer, dict[Footprint, bool]] = field(default_factory=dict)  # True: writes
     empty: bool = True
-    closed: bool = False  # an op that runs alone
 
     def accepts(self, shape: OpShape, splits: Splits) -> bool:
         if self.empty:
             return True
-        if self.closed or shape.runs_alone(splits):
-            return False
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             writes = access is shape.op.output
             for other, written in self.touches.get(access.buffer, {}).items():
@@ -234,8 +244,6 @@ class Group:
 
     def with_op(self, shape: OpShape, splits: Splits, gone: set[Buffer]) -> Group:
         """The group and one more op; ``gone`` are buffers that no later op touches."""
-        if shape.runs_alone(splits):
-            return Group({}, empty=False, closed=True)
         touches = {b: known for b, known in self.touches.items() if b not in gone}
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             if access.buffer not in gone:

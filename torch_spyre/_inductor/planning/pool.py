@@ -7,6 +7,7 @@ and the cores would have to wait. A pointwise op may write to the place of an in
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch_spyre._inductor import config
@@ -40,9 +41,12 @@ class _Local:
         return self.place + self.size
 
 
-def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
-    """Places of the locals and the bytes of the pool. Needs splits."""
-    locals_ = _locals(ops)
+def plan_pool(ops: list[KernelOp], elsewhere: Collection[Buffer]) -> tuple[dict[Buffer, int], int]:
+    """Places of the locals, but for those that are elsewhere, and the bytes of the pool.
+
+    Needs splits.
+    """
+    locals_ = [local for local in _locals(ops) if local.buffer not in elsewhere]
     peak = _place(locals_, keep_cores_apart=True)
     if peak > SEGMENT_BYTES:
         peak = _place(locals_, keep_cores_apart=False)
@@ -74,7 +78,7 @@ def _locals(ops: list[KernelOp]) -> list[_Local]:
                 local.footprint = None
         target = known.get(op.output.buffer)
         if target is not None and target.born == time:
-            target.same_elements = _same_elements(op)
+            target.same_elements = same_elements(op)
     return list(known.values())
 
 
@@ -121,7 +125,7 @@ def _takes_place_of(new: _Local, old: _Local) -> bool:
     return old.dies < new.born or (old.dies == new.born and old.buffer in new.same_elements)
 
 
-def _same_elements(op: KernelOp) -> frozenset[Buffer]:
+def same_elements(op: KernelOp) -> frozenset[Buffer]:
     """Inputs of a pointwise op whose elements lie as those of its result."""
     if OPS[op.op].kind != "pointwise":
         return frozenset()

@@ -15,12 +15,17 @@ from torch_spyre.machine import load as load_machine
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 
-def kernel_of(ops: list[KernelOp], pool: dict[Buffer, int], pool_bytes: int) -> Kernel:
-    """The kernel that runs the ops, with locals where ``pool`` says."""
+def kernel_of(
+    ops: list[KernelOp], lx: dict[Buffer, int], pool: dict[Buffer, int], pool_bytes: int
+) -> Kernel:
+    """The kernel that runs the ops, with locals where ``lx`` and ``pool`` say."""
     args = _arguments(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
-    specs = [_spec(op, numbers, pool, shift) for op in ops]
+    places = {buffer: {"hbm": (i + shift) * SEGMENT_BYTES} for buffer, i in numbers.items()}
+    places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
+    places |= {buffer: {"lx": offset} for buffer, offset in lx.items()}
+    specs = [_spec(op, numbers, places) for op in ops]
     return Kernel(specs, args, pool_bytes)
 
 
@@ -34,10 +39,7 @@ def _arguments(ops: list[KernelOp]) -> list[Buffer]:
 
 
 def _spec(
-    op: KernelOp,
-    numbers: dict[Buffer, int],
-    pool: dict[Buffer, int],
-    shift: int,
+    op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[str, int]]
 ) -> OpSpec:
     space: dict[Symbol, tuple[Expr, int]] = {
         s: (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
@@ -56,18 +58,14 @@ def _spec(
             unit = Symbol(f"u{len(units)}")
             units.append(unit)
             coordinates[-1] += unit
-        number = numbers.get(buffer, -1)
-        where = (
-            {"pool": pool[buffer]} if buffer.local else {"hbm": (number + shift) * SEGMENT_BYTES}
-        )
         args.append(
             TensorArg(
                 access is not op.output,
-                number,
+                numbers.get(buffer, -1),
                 buffer.format,
                 list(buffer.layout.device_size),
                 coordinates,
-                where,
+                dict(places[buffer]),
                 list(buffer.layout.stride_map),
             )
         )
