@@ -14,7 +14,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol, symbols_of
+from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -66,13 +66,6 @@ class OpShape:
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
         self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
-
-    def runs_alone(self, splits: Splits) -> bool:
-        """Whether cores share rows of a factor of a product: the card then runs it as a whole."""
-        if self.contracted is None:
-            return False
-        factor = symbols_of(self.op.inputs[1])
-        return any(parts > 1 and symbol not in factor for symbol, parts in splits.items())
 
     def chunk(self, symbol: Symbol, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
@@ -217,14 +210,8 @@ class Group:
     """Ops that cores run without waiting for each other."""
 
     touches: dict[Buffer, dict[Footprint, bool]] = field(default_factory=dict)  # True: writes
-    empty: bool = True
-    closed: bool = False  # an op that runs alone
 
     def accepts(self, shape: OpShape, splits: Splits) -> bool:
-        if self.empty:
-            return True
-        if self.closed or shape.runs_alone(splits):
-            return False
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             writes = access is shape.op.output
             for other, written in self.touches.get(access.buffer, {}).items():
@@ -234,12 +221,10 @@ class Group:
 
     def with_op(self, shape: OpShape, splits: Splits, gone: set[Buffer]) -> Group:
         """The group and one more op; ``gone`` are buffers that no later op touches."""
-        if shape.runs_alone(splits):
-            return Group({}, empty=False, closed=True)
         touches = {b: known for b, known in self.touches.items() if b not in gone}
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             if access.buffer not in gone:
                 known = dict(touches.get(access.buffer, {}))
                 known[footprint] = known.get(footprint, False) or access is shape.op.output
                 touches[access.buffer] = known
-        return Group(touches, empty=False)
+        return Group(touches)

@@ -41,40 +41,32 @@ module {
 		%pool_addr_10368 = arith.addi %pool, %pool_offset_10368 : index
 		%pool_offset_12672 = arith.constant 12672 : index
 		%pool_addr_12672 = arith.addi %pool, %pool_offset_12672 : index
-		%pool_offset_13824 = arith.constant 13824 : index
-		%pool_addr_13824 = arith.addi %pool, %pool_offset_13824 : index
-		%pool_offset_16128 = arith.constant 16128 : index
-		%pool_addr_16128 = arith.addi %pool, %pool_offset_16128 : index
-		%pool_offset_14976 = arith.constant 14976 : index
-		%pool_addr_14976 = arith.addi %pool, %pool_offset_14976 : index
-		%pool_offset_17280 = arith.constant 17280 : index
-		%pool_addr_17280 = arith.addi %pool, %pool_offset_17280 : index
-		%pool_offset_18432 = arith.constant 18432 : index
-		%pool_addr_18432 = arith.addi %pool, %pool_offset_18432 : index
-		%pool_offset_20736 = arith.constant 20736 : index
-		%pool_addr_20736 = arith.addi %pool, %pool_offset_20736 : index
-		%pool_offset_19584 = arith.constant 19584 : index
-		%pool_addr_19584 = arith.addi %pool, %pool_offset_19584 : index
-		%pool_offset_21888 = arith.constant 21888 : index
-		%pool_addr_21888 = arith.addi %pool, %pool_offset_21888 : index
 		%arg_2_core_offset_1152 = arith.constant 1152 : index
 		%arg_2_core_1152 = arith.addi %arg_2, %arg_2_core_offset_1152 : index
-		%pool_offset_23040 = arith.constant 23040 : index
-		%pool_addr_23040 = arith.addi %pool, %pool_offset_23040 : index
-		%pool_offset_27648 = arith.constant 27648 : index
-		%pool_addr_27648 = arith.addi %pool, %pool_offset_27648 : index
+		%pool_offset_13824 = arith.constant 13824 : index
+		%pool_addr_13824 = arith.addi %pool, %pool_offset_13824 : index
+		%pool_offset_18432 = arith.constant 18432 : index
+		%pool_addr_18432 = arith.addi %pool, %pool_offset_18432 : index
+		%pool_offset_16128 = arith.constant 16128 : index
+		%pool_addr_16128 = arith.addi %pool, %pool_offset_16128 : index
+		%pool_offset_20736 = arith.constant 20736 : index
+		%pool_addr_20736 = arith.addi %pool, %pool_offset_20736 : index
 		%arg_3_core_offset_2304 = arith.constant 2304 : index
 		%arg_3_core_2304 = arith.addi %arg_3, %arg_3_core_offset_2304 : index
+		%arg_3_core_offset_1152 = arith.constant 1152 : index
+		%arg_3_core_1152 = arith.addi %arg_3, %arg_3_core_offset_1152 : index
+		%arg_3_core_offset_3456 = arith.constant 3456 : index
+		%arg_3_core_3456 = arith.addi %arg_3, %arg_3_core_offset_3456 : index
 		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_2304, %arg_0_core_1152, %arg_0_core_3456, %arg_1, %arg_1_core_1152, %pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456) {sdsc_filename="sdsc_0.json", "symbol_ids"=[-1, -2, -3, -4, -5, -6, -7, -8, -9, -10]}
 		sdscbundle.sdsc_execute (%arg_4, %arg_5, %pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040) {sdsc_filename="sdsc_1.json", "symbol_ids"=[-11, -12, -13, -14, -15, -16]}
 		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %arg_6) {sdsc_filename="sdsc_2.json", "symbol_ids"=[-17, -18, -19, -20, -21, -22, -23, -24, -25]}
 		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672) {sdsc_filename="sdsc_3.json", "symbol_ids"=[-26, -27, -28, -29, -30, -31, -32, -33]}
 		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672, %pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040) {sdsc_filename="sdsc_4.json", "symbol_ids"=[-34, -35, -36, -37, -38, -39, -40, -41, -42, -43, -44, -45]}
 		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %arg_7) {sdsc_filename="sdsc_5.json", "symbol_ids"=[-46, -47, -48, -49, -50]}
-		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %pool_addr_13824, %pool_addr_16128, %pool_addr_14976, %pool_addr_17280) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-51, -52, -53, -54, -55, -56, -57, -58]}
-		sdscbundle.sdsc_execute (%pool_addr_13824, %pool_addr_16128, %pool_addr_14976, %pool_addr_17280, %pool_addr_18432, %pool_addr_20736, %pool_addr_19584, %pool_addr_21888) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-59, -60, -61, -62, -63, -64, -65, -66]}
-		sdscbundle.sdsc_execute (%pool_addr_13824, %pool_addr_16128, %arg_2, %arg_2_core_1152, %pool_addr_23040, %pool_addr_27648) {sdsc_filename="sdsc_8.json", "symbol_ids"=[-67, -68, -69, -70, -71, -72]}
-		sdscbundle.sdsc_execute (%pool_addr_23040, %pool_addr_27648, %pool_addr_18432, %pool_addr_20736, %arg_3, %arg_3_core_2304) {sdsc_filename="sdsc_9.json", "symbol_ids"=[-73, -74, -75, -76, -77, -78]}
+		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-51, -52, -53, -54, -55, -56, -57, -58]}
+		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-59, -60, -61, -62, -63, -64, -65, -66]}
+		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %arg_2, %arg_2_core_1152, %pool_addr_13824, %pool_addr_18432, %pool_addr_16128, %pool_addr_20736) {sdsc_filename="sdsc_8.json", "symbol_ids"=[-67, -68, -69, -70, -71, -72, -73, -74, -75, -76]}
+		sdscbundle.sdsc_execute (%pool_addr_13824, %pool_addr_18432, %pool_addr_16128, %pool_addr_20736, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672, %arg_3, %arg_3_core_2304, %arg_3_core_1152, %arg_3_core_3456) {sdsc_filename="sdsc_9.json", "symbol_ids"=[-77, -78, -79, -80, -81, -82, -83, -84, -85, -86, -87, -88]}
 		return
 	}
 }
