@@ -14,7 +14,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol, symbols_of
+from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -120,11 +120,13 @@ class OpShape:
         cohort = id(self.op) if self.contracted in order else 0
         return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
 
-    def covers(self, position: int) -> bool:
-        """Whether the op touches all sticks of a buffer."""
+    def each_core_has_its_own(self, position: int, splits: Splits) -> bool:
+        """Whether the cores together touch all of a buffer, each a part of its own."""
         layout = self.accesses[position].buffer.layout
         assert layout is not None
-        return self.sticks_touched(position) == math.prod(layout.device_size[:-1])
+        if self.sticks_touched(position) != math.prod(layout.device_size[:-1]):
+            return False
+        return not self.footprints(splits)[position].cohort
 
     def sticks_touched(self, position: int) -> int:
         """Of a buffer, by all cores."""
@@ -230,11 +232,8 @@ class Group:
     """Ops that cores run without waiting for each other."""
 
     touches: dict[Buffer, dict[Footprint, bool]] = field(default_factory=dict)  # True: writes
-    empty: bool = True
 
     def accepts(self, shape: OpShape, splits: Splits) -> bool:
-        if self.empty:
-            return True
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             writes = access is shape.op.output
             for other, written in self.touches.get(access.buffer, {}).items():
@@ -250,4 +249,4 @@ class Group:
                 known = dict(touches.get(access.buffer, {}))
                 known[footprint] = known.get(footprint, False) or access is shape.op.output
                 touches[access.buffer] = known
-        return Group(touches, empty=False)
+        return Group(touches)

@@ -14,10 +14,8 @@ from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.pool import same_elements
+from torch_spyre._inductor.planning.prices import lx_available
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
-from torch_spyre.machine import load as load_machine
-
-LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
 
 
 @dataclass(eq=False)
@@ -45,8 +43,7 @@ def plan_lx(ops: list[KernelOp]) -> dict[Buffer, int]:
                 if parent in planned and planned[parent].uses[-1] == candidate.uses[0]
             ],
         )
-    available = int(LX_BYTES * (1 - config.dxp_lx_frac_avail))
-    solver(available).plan_layout(list(planned.values()))
+    solver(lx_available()).plan_layout(list(planned.values()))
     return {
         buffer: plan.address for buffer, plan in planned.items() if plan.address is not None
     }
@@ -64,8 +61,8 @@ def _candidates(ops: list[KernelOp]) -> list[_Candidate]:
             known = found.get(access.buffer)
             if known is None:
                 known = found[access.buffer] = _Candidate(access.buffer, footprint)
-            known.fits &= footprint == known.footprint and shape.covers(position)
-            known.fits &= not footprint.cohort
+            known.fits &= footprint == known.footprint
+            known.fits &= shape.each_core_has_its_own(position, op.splits)
             if time not in known.uses:
                 known.uses.append(time)
         if config.lx_in_place:
