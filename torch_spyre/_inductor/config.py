@@ -30,9 +30,9 @@ def environment_fraction(name: str, default: float) -> float:
     try:
         fraction = float(value)
     except ValueError:
-        fraction = -1
-    if not 0 <= fraction < 1:
-        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="from 0 to below 1")
+        fraction = -1.0
+    if not 0 <= fraction <= 1:
+        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number from 0 to 1")
     return fraction
 
 
@@ -58,15 +58,15 @@ min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
 global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
 # Memory of intermediates is used again when they are not needed any more.
 hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
-# Intermediates live in the scratchpads of the cores where they can,
+# Intermediates live in the scratchpads (LX) of the cores where they can,
 lx_planning: bool = environment_flag("LX_PLANNING", True)
 # take the place of what an op reads for the last time,
 lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
-# and inputs that are read several times are copied there first.
+# and inputs that are read several times are copied there first, if the cost model says it pays.
 lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
-# The share of a scratchpad that the back end keeps for itself.
+# The part of a core's scratchpad (LX) that the planner leaves to the back end.
 dxp_lx_frac_avail: float = environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
-# Which of torch_spyre._inductor.scratchpad says what stays in a scratchpad, and where.
+# Who says what stays in the scratchpad, and where: see scratchpad/README.md.
 layout_solver: str = "default"
 # Ops on tensors that cores do not reach, however they are split, run in several parts.
 chunk_large_tensors: bool = environment_flag("CHUNK_LARGE_TENSORS", False)

@@ -47,5 +47,5 @@ def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
     for run in PASSES:
         ops = observed(run, ops)
-    lx = plan_lx(ops)
+    ops, lx = plan_lx(ops)
     return kernel_of(ops, lx, *plan_pool(ops, lx))

@@ -12,16 +12,13 @@ from torch_spyre import cost
 from torch_spyre._inductor import config
 from torch_spyre._inductor.planning.accesses import STICK_BYTES, symbols_of
 from torch_spyre._inductor.planning.footprints import OpShape, Splits
-from torch_spyre.machine import load as load_machine
+from torch_spyre._inductor.scratchpad import lx_limit
 from torch_spyre.ops.table import OPS
-
-
-LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
 
 
 def lx_available() -> int:
     """Bytes of a core's scratchpad that planning may use."""
-    return int(LX_BYTES * (1 - config.dxp_lx_frac_avail)) if config.lx_planning else 0
+    return lx_limit() if config.lx_planning else 0
 
 
 class OpPrices:
