@@ -343,8 +343,10 @@ class _Planner:
         order = own + reduced
         layout = self._layout(arg, order, stick or op_stick, layouts)
         tensor = Tensor(arg, order, layout, scale, {})
-        self._strides(tensor, stick, dims)
-        if arg.component != "lx":
+        self._strides(tensor, stick)
+        if arg.component == "lx":
+            self._pack(tensor, stick, dims)
+        else:
             self._gaps(tensor, own, stick, dims)
         self._compare_strides(tensor, dims)
         for position, coordinate in enumerate(arg.device_coordinates):
@@ -378,17 +380,14 @@ class _Planner:
         layouts.append(layout)
         return layout
 
-    def _strides(self, tensor: Tensor, stick: str | None, dims: dict[str, Dim]) -> None:
+    def _strides(self, tensor: Tensor, stick: str | None) -> None:
         """Where iterations lie in memory: an offset, and a stride for each dimension."""
         arg, elems = tensor.arg, tensor.elems_per_stick
         tensor.stride = dict.fromkeys(tensor.dims, 0)
-        device_size = arg.device_size
-        if arg.component == "lx":
-            device_size = self._size_in_lx(arg, stick, dims)
         for position, coordinate in enumerate(arg.device_coordinates[:-1]):
             if index_tensors(coordinate):
                 continue
-            inner = math.prod(device_size[position + 1 :])
+            inner = math.prod(arg.device_size[position + 1 :])
             symbols = tuple(_ordered(iteration_symbols(coordinate), self.label))
             tensor.offset += _at(coordinate, symbols) * inner
             for symbol in symbols:
@@ -413,20 +412,15 @@ class _Planner:
                     "copy the tensor to a layout of its own first"
                 )
 
-    def _size_in_lx(self, arg: TensorArg, stick: str | None, dims: dict[str, Dim]) -> list[int]:
-        """The device size of what a core has: its part alone, without gaps."""
-        elems = arg.device_dtype.elems_per_stick()
-        size = []
-        for coordinate in arg.device_coordinates[:-1]:
-            symbols = tuple(_ordered(iteration_symbols(coordinate), self.label))
-            last = 0
-            for symbol in symbols:
-                label = self.label[symbol]
-                unit = elems if label == stick else 1
-                count = math.ceil(min(dims[label].chunk, self.size[symbol]) / unit)
-                last += (_step(coordinate, symbols, symbol, unit, count) or 0) * (count - 1)
-            size.append(last + 1)
-        return [*size, arg.device_size[-1]]
+    def _pack(self, tensor: Tensor, stick: str | None, dims: dict[str, Dim]) -> None:
+        """A scratchpad has its core's part alone, in the order of the whole tensor."""
+        span = tensor.elems_per_stick
+        by_label = {self.label[symbol]: size for symbol, size in self.size.items()}
+        for label in sorted(tensor.stride, key=lambda label: tensor.stride[label]):
+            if tensor.stride[label]:
+                tensor.stride[label] = span
+                unit = tensor.elems_per_stick if label == stick else 1
+                span *= math.ceil(min(dims[label].chunk, by_label[label]) / unit)
 
     def _compare_strides(self, tensor: Tensor, dims: dict[str, Dim]) -> None:
         """Whether the strides are those that follow from the tensor's dimensions and extents."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.observe import observed
+from torch_spyre._inductor.planning.agree import cut_alike
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
@@ -38,6 +39,7 @@ PASSES: list[Pass] = [
     realign,
     insert_restickifies,
     products_first,
+    cut_alike,
     chunk_large_tensors,
     divide_work,
 ]

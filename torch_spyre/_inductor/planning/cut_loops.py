@@ -26,10 +26,10 @@ def cut_loops(ops: list[KernelOp]) -> list[KernelOp]:
         nodes.setdefault(id(op.space), []).append(op)
     for node in nodes.values():
         for _ in range(MAX_CUTS):
-            cut = _needed_cut(node)
-            if cut is None:
+            needed = _needed_cut(node)
+            if needed is None:
                 break
-            _cut(node, *cut)
+            cut(node, *needed)
     return ops
 
 
@@ -73,7 +73,8 @@ def _divisions(coordinates: tuple[Expr, ...]) -> list[tuple[Expr, int]]:
     return sorted(found, key=lambda division: (division[1], str(division[0])))
 
 
-def _cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
+def cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
+    """Makes two loops of one, the inner of ``period`` iterations."""
     space = node[0].space
     outer, inner = (
         Symbol(f"{symbol.name}{part}", integer=True, nonnegative=True) for part in ("o", "i")

@@ -79,7 +79,7 @@ def _advanced(beam: list[_State], prices: OpPrices, gone: set[Buffer]) -> list[_
     for state in beam:
         for splits in (*_inherited(prices.shape, state), *own):
             after = _with_op(state, prices, splits, gone)
-            key = prices.shape.footprints(splits)[-1]
+            key = frozenset((buffer, home.footprint) for buffer, home in after.homes.items())
             if key not in found or after.cost < found[key].cost:
                 found[key] = after
     return sorted(found.values(), key=lambda state: state.cost)[:BEAM_WIDTH]
@@ -122,9 +122,11 @@ def _candidates(prices: OpPrices) -> list[Splits]:
         candidates += _even(shape, max(map(_cores, candidates)))
     candidates = _within_span(shape, candidates)
 
-    def preference(splits: Splits) -> tuple[float, int]:
-        """Of equally fast ones, those that leave a result to one core."""
-        return prices.microseconds(splits), splits.get(shape.contracted, 1)
+    def preference(splits: Splits) -> tuple[float, int, list[int]]:
+        """Of equally fast ones those that leave a result to one core, and that split outer loops:
+        parts in one piece are what other ops, with other loops, most likely want."""
+        of_result = splits.get(shape.contracted, 1)
+        return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
     return sorted(candidates, key=preference)[:TRIED]
 
