@@ -8,6 +8,7 @@ to say, by what it would cost to have them in device memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from torch_spyre._inductor import config
@@ -156,8 +157,9 @@ def _clone(
         node=first.node,
         splits={symbol: first.splits[symbol] for symbol in space},
     )
-    # Cores that read the same part cannot be given it by one op.
-    if OpShape(copy).footprints(copy.splits)[0] != footprint:
+    # Cores that read the same part cannot be given it by one op, and some read parts of sticks.
+    whole = math.prod(space.values()) == math.prod(buffer.size)
+    if not whole or OpShape(copy).footprints(copy.splits)[0] != footprint:
         return None
     return _Clone(local, copy, reads)
 
