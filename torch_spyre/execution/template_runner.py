@@ -6,45 +6,17 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
 
 log = logging.getLogger("spyre.execution")
-
-
-@dataclass
-class _Launch:
-    """One kernel of an instance and the tensors around it."""
-
-    runner: SDSCKernelRunner
-    args: list[Buffer]
-
-    def run(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Make copies of views, launch, and write copies back."""
-        written = []
-        for buffer in self.args:
-            view = buffer.view
-            if view is None:
-                continue
-            there = tensors[view.of].as_strided(view.size, view.stride, view.offset)
-            if view.written:
-                copy = torch.empty_like(there, memory_format=torch.contiguous_format)
-                written.append((there, copy))
-            else:
-                copy = there.clone(memory_format=torch.contiguous_format)
-            tensors[buffer.name] = copy
-        self.runner.run(*(tensors[buffer.name] for buffer in self.args))
-        for there, copy in written:
-            there.copy_(copy)
 
 
 class _Instance:
@@ -54,26 +26,20 @@ class _Instance:
         self, name: str, make: Callable[[], Template], placements: Mapping[str, Placement]
     ) -> None:
         plan = plan_template(make, placements)
-        self.arguments = list(placements)
         self.shared = plan.shared
-        self.launches = [_Launch(compiled(name, kernel), kernel.tensors) for kernel in plan.kernels]
-        self.plain: tuple[SDSCKernelRunner, list[int]] | None = None
-        if len(self.launches) == 1 and not any(b.view for b in self.launches[0].args):
-            places = [self.arguments.index(b.name) for b in self.launches[0].args]
-            self.plain = self.launches[0].runner, places
+        names = [*placements, *(buffer.name for buffer in plan.shared)]
+        self.launches = [
+            (compiled(name, kernel), [names.index(operand) for operand in kernel.operands])
+            for kernel in plan.kernels
+        ]
 
     def run(self, args: Sequence[torch.Tensor]) -> None:
-        if self.plain is not None:
-            runner, places = self.plain
-            runner.run(*[args[place] for place in places])
-            return
-        tensors = dict(zip(self.arguments, args, strict=True))
+        tensors = list(args)
         for buffer in self.shared:
-            tensors[buffer.name] = torch.empty_strided(
-                buffer.size, buffer.stride, dtype=buffer.dtype, device=args[0].device
-            )
-        for launch in self.launches:
-            launch.run(tensors)
+            size, stride, device = buffer.size, buffer.stride, args[0].device
+            tensors.append(torch.empty_strided(size, stride, dtype=buffer.dtype, device=device))
+        for runner, places in self.launches:
+            runner.run(*[tensors[place] for place in places])
 
 
 def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
@@ -85,6 +51,7 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
         outputs=kernel.outputs,
         constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
         pool_bytes=kernel.pool_bytes,
+        views=kernel.views,
     )
     assert isinstance(runner, SDSCKernelRunner)
     return runner
