@@ -42,7 +42,7 @@ class KernelBuilder:
     def __init__(self) -> None:
         self.ops: list[KernelOp] = []
         self.buffers: dict[str, Buffer] = {}
-        self.constants: dict[tuple[float | Ramp, torch.dtype], Buffer] = {}
+        self.constants: dict[tuple[str, torch.dtype], Buffer] = {}
         self.locals = 0
         self.nodes = 0
 
@@ -126,7 +126,7 @@ class KernelBuilder:
         return Buffer(f"t{self.locals}", dtype, size, contiguous_strides(size), local=True)
 
     def _constant(self, value: float | Ramp, dtype: torch.dtype) -> Buffer:
-        key = (value, dtype)
+        key = (repr(value), dtype)  # there are two zeros, and they are equal
         if key not in self.constants:
             size = list(value.size) if isinstance(value, Ramp) else []
             layout = None if has_symbols(size) else SpyreTensorLayout(size, dtype)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Mapping, Sequence
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -123,11 +123,18 @@ class UnimplementedKernelRunner:
         raise RuntimeError(f"Invoked {self.name} which contains unimplemented operation {self.op}")
 
 
-@functools.cache
+# Constants on cards, as long as a kernel has them.
+_constants: WeakValueDictionary[tuple[str, torch.dtype, int], torch.Tensor] = WeakValueDictionary()
+
+
 def constant_tensor(value: float | Ramp, dtype: torch.dtype, device: int) -> torch.Tensor:
-    """A constant on the card, made once."""
-    host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
-    return host.to(torch.device("spyre", device))
+    """A constant on the card, which kernels share."""
+    key = (repr(value), dtype, device)
+    known = _constants.get(key)
+    if known is None:
+        host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
+        known = _constants[key] = host.to(torch.device("spyre", device))
+    return known
 
 
 def get_raw_stream(device: int) -> int:
