@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, source_of
 from torch_spyre._inductor.granularity import kept_instances
 from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
@@ -80,7 +80,7 @@ class KernelBuilder:
         space: dict[Symbol, int],
     ) -> Tracer:
         data = node.data
-        tracer = Tracer(space, self._buffer, self._new_local, self._constant, _origin(node))
+        tracer = Tracer(space, self._buffer, self._new_local, self._constant, source_of([node]))
         target = self._buffer(node.get_name())
         with V.set_ops_handler(tracer):
             value = OpsWrapper._unwrap(_body(data, outer, inside))
@@ -292,12 +292,3 @@ class _Loads(DefaultHandler):
 
 def _size(value: Any) -> Any:
     return number(V.graph.sizevars.simplify(sympy.sympify(value)))
-
-
-def _origin(node: Any) -> str:
-    """The user's line a node comes from."""
-    for origin in node.get_origins():
-        trace = origin.meta.get("stack_trace") if hasattr(origin, "meta") else None
-        if trace:
-            return str(trace).strip()
-    return ""

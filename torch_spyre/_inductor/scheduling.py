@@ -117,7 +117,8 @@ class SuperDSCScheduling(BaseScheduling):
             with about_kernel(nodes, builder.buffers):
                 check_template(text)
         self._mark_run(nodes, inside)
-        name = self._define("async_compile.sdsc_template", text.source, nodes)
+        origins = f", origins={text.origins}"
+        name = self._define("async_compile.sdsc_template", text.source, nodes, origins)
         debug.template_made(name, text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
@@ -138,8 +139,8 @@ class SuperDSCScheduling(BaseScheduling):
         for node in nodes:
             node.mark_run()
 
-    def _define(self, make: str, source: str, nodes: list[SchedulerNode]) -> str:
-        """The name of the kernel in the wrapper; equal kernels have one."""
+    def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
+        """The name of the kernel in the wrapper; kernels with equal source have one."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
@@ -148,7 +149,7 @@ class SuperDSCScheduling(BaseScheduling):
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
             wrapper.define_kernel(
-                name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False
+                name, f"{make}({name!r}, {source}{about})", f"{origins}\n{detailed}", gpu=False
             )
         return name
 

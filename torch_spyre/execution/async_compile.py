@@ -63,12 +63,14 @@ class SpyreAsyncCompile(AsyncCompile):
         log.info("%s: a program of %d bytes", name, len(binary))
         return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes, views)
 
-    def sdsc_template(self, name: str, text: str, kept: int) -> SDSCTemplateRunner:
+    def sdsc_template(
+        self, name: str, text: str, kept: int, origins: Sequence[str] = ()
+    ) -> SDSCTemplateRunner:
         """A kernel whose sizes a launch brings, from the text of a function of the sizes."""
         from torch_spyre._inductor.kernel_template import template_function
         from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
-        return SDSCTemplateRunner(name, template_function(text), kept)
+        return SDSCTemplateRunner(name, template_function(text), kept, origins)
 
 
 def _options() -> dict[str, bool]:

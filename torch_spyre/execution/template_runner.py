@@ -10,11 +10,17 @@ from typing import Any
 
 import torch
 
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
+
+# A graph that runs cannot be run op by op from its middle on: some of its results are written.
+WAY_OUT = (
+    "compute such sizes outside of the compiled function, or compile for fixed ones "
+    "(torch.compile(dynamic=False)): where that is not possible, the graph runs op by op"
+)
 
 log = logging.getLogger("spyre.execution")
 
@@ -60,10 +66,17 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
 class SDSCTemplateRunner:
     """A kernel of a graph with dynamic shapes."""
 
-    def __init__(self, name: str, make: Callable[..., Template], kept: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[..., Template],
+        kept: int,  # instances; those not used for longest go
+        origins: Sequence[str] = (),  # the user's line of each nest
+    ) -> None:
         self.name = name
         self.make = make
-        self.kept = kept  # instances; those not used for longest go
+        self.kept = kept
+        self.origins = origins
         self.sizes = len(inspect.signature(make).parameters)
         self.instances: OrderedDict[Any, _Instance] = OrderedDict()
 
@@ -81,13 +94,22 @@ class SDSCTemplateRunner:
             self.instances.move_to_end(key)
         instance.run(tensors)
 
+    def _template(self, sizes: tuple[int, ...]) -> Template:
+        template = self.make(*sizes)
+        template.origins = self.origins
+        return template
+
     def _made(self, sizes: tuple[int, ...], where: Sequence[Placement]) -> _Instance:
-        names = [buffer.name for buffer in self.make(*sizes).arguments]
-        placements = dict(zip(names, where, strict=True))
+        arguments = self._template(sizes).arguments
+        for buffer, place in zip(arguments, where, strict=True):
+            buffer.layout, buffer.offset = place
+        placements = {b.name: place for b, place in zip(arguments, where, strict=True)}
         try:
-            made = _Instance(self.name, lambda: self.make(*sizes), placements)
+            made = _Instance(self.name, lambda: self._template(sizes), placements)
         except Unsupported as error:
-            error.add(f"{self.name} for sizes {sizes}")
+            source = next(filter(None, self.origins), "")
+            error.add(f"{self.name} for sizes {sizes}", map(describe_tensor, arguments), source)
+            error.hint = error.hint or WAY_OUT
             raise
         log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
         return made
