@@ -99,6 +99,39 @@ def test_a_tensor_that_no_core_can_reach():
     assert "float16[3, 1073741824]" in str(error)
 
 
+def test_a_size_that_comes_later_and_cannot_be_planned():
+    compiled = torch.compile(lambda x: x.sum(1), dynamic=True, fullgraph=True)
+    compiled(card(3, 70))
+    with pytest.raises(Unsupported) as caught:
+        compiled(torch.empty(3, 2**30, dtype=torch.float16, device="spyre"))
+    error = caught.value
+    assert "a core would span" in error.what
+    assert error.op == "sum"
+    assert any("float16[3, 1073741824]" in tensor for tensor in error.tensors)
+    assert any("device size [16777216, 3, 64]" in tensor for tensor in error.tensors)
+    assert "test_compile_errors.py" in error.source
+    assert "lambda x: x.sum(1)" in error.source
+    assert "CHUNK_LARGE_TENSORS" in str(error)
+
+
+def test_a_size_that_the_back_end_refuses_later(monkeypatch):
+    x = card(9, 70)
+    compiled = torch.compile(lambda x: x.exp() * 2, dynamic=True, fullgraph=True)
+    compiled(card(5, 70))
+
+    def refuse(bundle):
+        raise MalformedBundle("sdsc_0.json", "numCoresUsed_", "is 0")
+
+    monkeypatch.setattr("torch_spyre.backend.kernel_cache.compiled_program", refuse)
+    with pytest.raises(RefusedByBackEnd, match="numCoresUsed_") as caught:
+        compiled(x)
+    assert caught.value.op == "exp"
+    assert "lambda x: x.exp() * 2" in caught.value.source
+    assert "dynamic=False" in str(caught.value)
+    monkeypatch.undo()
+    assert torch.equal(compiled(x).cpu(), (x.exp() * 2).cpu())  # nothing is left of it
+
+
 def test_the_error_reaches_the_user_as_it_is(short_reach):
     """Not wrapped by Dynamo, and without Dynamo's frames."""
     error = refusal(unsupported, card(5, 70))

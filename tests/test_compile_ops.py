@@ -181,6 +181,11 @@ def test_numbers_are_not_rounded_before_they_are_used(number):
     np.testing.assert_array_equal(got.float().cpu().numpy(), want.astype(np.float32))
 
 
+def test_both_zeros():
+    outcome = compiled(lambda x: torch.where(x > 0, 0.0, -0.0), card(3, 70))
+    assert torch.equal(outcome.results[0].signbit().cpu(), card(3, 70).cpu() <= 0)
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -19,7 +19,7 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, source_of
 from torch_spyre._inductor.granularity import kept_instances
 from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
@@ -42,7 +42,7 @@ class KernelBuilder:
     def __init__(self) -> None:
         self.ops: list[KernelOp] = []
         self.buffers: dict[str, Buffer] = {}
-        self.constants: dict[tuple[float | Ramp, torch.dtype], Buffer] = {}
+        self.constants: dict[tuple[str, torch.dtype], Buffer] = {}
         self.locals = 0
         self.nodes = 0
 
@@ -80,7 +80,7 @@ class KernelBuilder:
         space: dict[Symbol, int],
     ) -> Tracer:
         data = node.data
-        tracer = Tracer(space, self._buffer, self._new_local, self._constant, _origin(node))
+        tracer = Tracer(space, self._buffer, self._new_local, self._constant, source_of([node]))
         target = self._buffer(node.get_name())
         with V.set_ops_handler(tracer):
             value = OpsWrapper._unwrap(_body(data, outer, inside))
@@ -126,7 +126,7 @@ class KernelBuilder:
         return Buffer(f"t{self.locals}", dtype, size, contiguous_strides(size), local=True)
 
     def _constant(self, value: float | Ramp, dtype: torch.dtype) -> Buffer:
-        key = (value, dtype)
+        key = (repr(value), dtype)  # there are two zeros, and they are equal
         if key not in self.constants:
             size = list(value.size) if isinstance(value, Ramp) else []
             layout = None if has_symbols(size) else SpyreTensorLayout(size, dtype)
@@ -292,12 +292,3 @@ class _Loads(DefaultHandler):
 
 def _size(value: Any) -> Any:
     return number(V.graph.sizevars.simplify(sympy.sympify(value)))
-
-
-def _origin(node: Any) -> str:
-    """The user's line a node comes from."""
-    for origin in node.get_origins():
-        trace = origin.meta.get("stack_trace") if hasattr(origin, "meta") else None
-        if trace:
-            return str(trace).strip()
-    return ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -17,6 +17,8 @@ log = logging.getLogger("spyre.execution")
 # Layout, strides and storage offset that a kernel was compiled for.
 Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
 Constants = Sequence[tuple[float | Ramp, torch.dtype]]
+# Size, stride and offset in the storage, by the number of the argument.
+Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]]
 
 
 class SDSCKernelRunner:
@@ -30,6 +32,7 @@ class SDSCKernelRunner:
         outputs: Sequence[int] = (),  # which arguments it writes
         constants: Constants = (),  # operands of its own, after the arguments
         pool_bytes: int = 0,  # of intermediates: an operand of its own, before the arguments
+        views: Views | None = None,  # arguments of which it takes a copy of a view
     ) -> None:
         self.name = name
         self.binary = binary
@@ -37,11 +40,30 @@ class SDSCKernelRunner:
         self.outputs = frozenset(outputs)
         self.constants = constants
         self.pool_bytes = pool_bytes
+        self.views = views
         self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""
-        launch_kernel(self, args)
+        if self.views:
+            self._run_on_views(args, self.views)
+        else:
+            launch_kernel(self, args)
+
+    def _run_on_views(self, args: Sequence[torch.Tensor], views: Views) -> None:
+        """Copy what the kernel cannot reach in place; back again what it writes."""
+        tensors = list(args)
+        written = []
+        for i, (size, stride, offset) in views.items():
+            there = args[i].as_strided(size, stride, offset)
+            if i in self.outputs:
+                tensors[i] = torch.empty_like(there, memory_format=torch.contiguous_format)
+                written.append((there, tensors[i]))
+            else:
+                tensors[i] = there.clone(memory_format=torch.contiguous_format)
+        launch_kernel(self, tensors)
+        for there, copy in written:
+            there.copy_(copy)
 
     def load(self, device: int) -> tuple[_C._Program, list[torch.Tensor]]:
         """The program and the constants on a card, brought there once."""
@@ -101,11 +123,18 @@ class UnimplementedKernelRunner:
         raise RuntimeError(f"Invoked {self.name} which contains unimplemented operation {self.op}")
 
 
-@functools.cache
+# Constants on cards, as long as a kernel has them.
+_constants: WeakValueDictionary[tuple[str, torch.dtype, int], torch.Tensor] = WeakValueDictionary()
+
+
 def constant_tensor(value: float | Ramp, dtype: torch.dtype, device: int) -> torch.Tensor:
-    """A constant on the card, made once."""
-    host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
-    return host.to(torch.device("spyre", device))
+    """A constant on the card, which kernels share."""
+    key = (repr(value), dtype, device)
+    known = _constants.get(key)
+    if known is None:
+        host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
+        known = _constants[key] = host.to(torch.device("spyre", device))
+    return known
 
 
 def get_raw_stream(device: int) -> int:

@@ -15,9 +15,10 @@ def kernel_source(kernel: Kernel) -> str:
     constants = ", ".join(f"({b.constant!r}, {b.dtype})" for b in kernel.constants)
     specs = "".join(f"    {_op(spec)},\n" for spec in kernel.specs)
     expected = "".join(f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.tensors)
+    views = f", views={kernel.views}" if kernel.views else ""
     return (
         f"'''[\n{specs}]''', expected=[\n{expected}], outputs={kernel.outputs}, "
-        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}"
+        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}{views}"
     )
 
 

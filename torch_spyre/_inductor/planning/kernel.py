@@ -22,6 +22,17 @@ class Kernel:
         return [buffer for buffer in self.args if buffer.constant is None]
 
     @property
+    def operands(self) -> list[str]:
+        """Their names; a copy of a view is made by the launch, from what it is a view of."""
+        return [buffer.view.of if buffer.view else buffer.name for buffer in self.tensors]
+
+    @property
+    def views(self) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
+        """Size, stride and offset of the arguments that are copies of views."""
+        found = ((i, buffer.view) for i, buffer in enumerate(self.tensors))
+        return {i: (view.size, view.stride, view.offset) for i, view in found if view}
+
+    @property
     def outputs(self) -> list[int]:
         """Which arguments the kernel writes."""
         written = {arg.arg_index for spec in self.specs for arg in spec.args if not arg.is_input}
