@@ -16,6 +16,7 @@ from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
+from torch_spyre._inductor.planning.hinted import tile_as_hinted
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
 from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
@@ -36,6 +37,7 @@ PASSES: list[Pass] = [
     choose_layouts,
     realign,
     insert_restickifies,
+    tile_as_hinted,
     products_first,
     chunk_large_tensors,
     divide_work,

@@ -3,8 +3,7 @@
 An op that splits its loops as its neighbours do reads, on every core, what that core wrote: the
 cores need not wait for each other. So the splits of all ops are chosen together, by time: that of
 the largest part of each op, and that of every wait. Uneven parts are allowed; the last is smaller.
-
-A hint for an op would be one more reason to offer one candidate only (see ``_candidates``).
+For an op with a hint about it there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from torch_spyre._inductor.planning.accesses import (
     symbols_of,
 )
 from torch_spyre._inductor.planning.footprints import Group, OpShape, Splits
+from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.matmul_cost import BYTES, MACS_PER_CORE, Product, divisions
 from torch_spyre.machine import load as load_machine
 
@@ -68,14 +68,16 @@ class _State:
 
 
 def _advanced(beam: list[_State], shape: OpShape, gone: set[Buffer]) -> list[_State]:
-    own = _candidates(shape)
+    hinted = hinted_splits(shape)
+    own = _candidates(shape) if hinted is None else [hinted]
     times: dict[tuple[tuple[Symbol, int], ...], float] = {}
     cheapest = beam[0]
     found: list[tuple[float, int, _State]] = []
     for state in beam:
         rank = 0
         seen = set()
-        for splits in (*_inherited(shape, state.group), *own):
+        inherited = _inherited(shape, state.group) if hinted is None else ()
+        for splits in (*inherited, *own):
             key = tuple(splits.items())
             if key in seen:
                 continue
