@@ -7,9 +7,32 @@ Nothing is started until a device is used.
 
 from torch_spyre.version import __version__
 
-__all__ = ["__version__", "profiler"]
+__all__ = [
+    "__version__",
+    "declare_tensor_dim",
+    "get_op_hints",
+    "name_tensor_dims",
+    "profiler",
+    "spyre_hint",
+]
 
 profiler = None  # no profiler bridge yet; the public package has the same answer
+
+# What users of the compiler call, and where it is; the compiler is not imported before.
+_HINTS = {
+    "declare_tensor_dim": "propagate_named_dims",
+    "name_tensor_dims": "propagate_named_dims",
+    "get_op_hints": "hints",
+    "spyre_hint": "hints",
+}
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _HINTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}._inductor.{_HINTS[name]}"), name)
 
 
 def _autoload() -> None:

@@ -21,6 +21,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported, source_of
 from torch_spyre._inductor.granularity import kept_instances
+from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
     Buffer,
@@ -69,6 +70,7 @@ class KernelBuilder:
         tracer = self._traced(node, outer, inside, space)
         for op in tracer.ops:
             op.node = self.nodes
+        graph_hints().name_loops(node, tracer.ops)
         self.nodes += 1
         self.ops += tracer.ops
 

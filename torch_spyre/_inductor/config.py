@@ -70,6 +70,8 @@ dxp_lx_frac_avail: float = environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
 layout_solver: str = "default"
 # Ops on tensors that cores do not reach, however they are split, run in several parts.
 chunk_large_tensors: bool = environment_flag("CHUNK_LARGE_TENSORS", False)
+# What spyre_hint says does not count.
+ignore_work_division_hints: bool = environment_flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 # Consecutive loops become one kernel; else each is one.
 fusion: bool = environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
 # A graph that cannot be compiled: "warn" and run it op by op, or "error".

@@ -78,6 +78,10 @@ class InvalidSetting(Unsupported):
     """A knob has a value without a meaning. Nothing is compiled, and nothing runs op by op."""
 
 
+class InvalidHint(Unsupported):
+    """A hint cannot be honoured. The graph does not run op by op instead: that would hide it."""
+
+
 def user_line(stack_trace: str) -> str:
     """The innermost line of a stack trace, on one line; other text as it is."""
     frames = re.findall(r'File "[^\n]*\n[^\n]*', stack_trace)

@@ -29,11 +29,8 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
-from torch_spyre._inductor.planning.accesses import MATMUL
+from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL
 from torch_spyre._inductor.views import LinearIndex
-
-# What a reduction over no elements gives.
-NEUTRAL = {"sum": 0.0, MATMUL: 0.0, "any": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}
 
 PLACES = ("argmax", "argmin")
 

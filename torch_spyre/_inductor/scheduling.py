@@ -23,6 +23,7 @@ from torch_spyre._inductor.build_kernel import (
 )
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.hinted_graph import refuse_hints
 from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
@@ -112,6 +113,7 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
         builder = self._built(nodes, inside)
+        refuse_hints(builder.ops)
         text = template_text(builder)
         if text.source not in V.graph.wrapper_code.src_to_kernel:
             with about_kernel(nodes, builder.buffers):

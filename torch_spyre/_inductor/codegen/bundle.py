@@ -80,7 +80,8 @@ def tile_strides(arg: TensorArg, extents: dict[Symbol, int], tiled: Sequence[Sym
         return 0
     bytes_each = 128 // arg.device_dtype.elems_per_stick()
     zero = dict.fromkeys(extents, 0)
-    ahead = zero | {symbol: extents[symbol] for symbol in tiled if symbol in extents}
+    moving = [symbol for symbol in tiled if symbol in extents and symbol not in arg.tile_symbols]
+    ahead = zero | {symbol: extents[symbol] for symbol in moving}
     moved = 0
     for i, coordinate in enumerate(arg.device_coordinates):
         step = coordinate.subs(ahead) - coordinate.subs(zero)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 from sympy import Expr, Symbol
@@ -214,13 +214,10 @@ class _Planner:
         self.size = {unit: 1} | self.size
         self.splits = {unit: 1} | self.splits
         self.args = [
-            TensorArg(
-                arg.is_input,
-                arg.arg_index,
-                arg.device_dtype,
-                [*arg.device_size[:-1], 1, arg.device_size[-1]],
-                [*arg.device_coordinates[:-1], unit, arg.device_coordinates[-1]],
-                arg.allocation,
+            replace(
+                arg,
+                device_size=[*arg.device_size[:-1], 1, arg.device_size[-1]],
+                device_coordinates=[*arg.device_coordinates[:-1], unit, arg.device_coordinates[-1]],
             )
             for arg in self.args
         ]

@@ -17,6 +17,7 @@ from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
+from torch_spyre._inductor.planning.hinted import tile_as_hinted
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.order import products_first
@@ -38,6 +39,7 @@ PASSES: list[Pass] = [
     choose_layouts,
     realign,
     insert_restickifies,
+    tile_as_hinted,
     products_first,
     cut_alike,
     chunk_large_tensors,

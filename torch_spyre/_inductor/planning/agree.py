@@ -20,7 +20,7 @@ MAX_LOOPS = 6  # an op of more is too slow to be worth it
 def cut_alike(ops: list[KernelOp]) -> list[KernelOp]:
     """Loops over intermediates that begin and end where those of other ops over them do.
 
-    Loops along sticks stay whole, and those that are summed up.
+    Loops along sticks stay whole, those that are summed up, and those that count tiles.
     """
     touching: dict[Buffer, list[KernelOp]] = {}
     for op in ops:
@@ -44,7 +44,8 @@ def cut_alike(ops: list[KernelOp]) -> list[KernelOp]:
 def _cuts(op: KernelOp, touching: dict[Buffer, list[KernelOp]]) -> Iterator[tuple[Symbol, int]]:
     """Loops, and of how many iterations their inner parts would be."""
     accesses = (*op.inputs, op.output)
-    whole = {*op.reduced, *(stick_symbol(access, op.space) for access in accesses)}
+    whole = {loop.symbol for loop in op.loops}
+    whole |= {*op.reduced, *(stick_symbol(access, op.space) for access in accesses)}
     for access in accesses:
         steps = _steps(access.buffer, touching.get(access.buffer, ()))
         for symbol, stride in access.index.strides.items():

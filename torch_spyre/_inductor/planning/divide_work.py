@@ -4,8 +4,7 @@ An op that splits its loops as its neighbours do reads, on every core, what that
 intermediate can stay in the scratchpads, and the cores need not wait for each other. So the splits
 of all ops are chosen together, by the time the card's cost model gives the whole. Uneven parts are
 allowed; the last is smaller.
-
-A hint for an op would be one more reason to offer one candidate only (see ``_candidates``).
+For an op with a hint about it there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import RESTICKIFY, STICK_BYTES, device_bytes
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
+from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre.machine import load as load_machine
 
@@ -74,10 +74,12 @@ class _State:
 
 def _advanced(beam: list[_State], prices: OpPrices, gone: set[Buffer]) -> list[_State]:
     """The best ways to go on with one more op, of those that leave its result alike only one."""
-    own = _candidates(prices)
+    hinted = hinted_splits(prices.shape)
+    own = _candidates(prices) if hinted is None else [hinted]
     found: dict[object, _State] = {}
     for state in beam:
-        for splits in (*_inherited(prices.shape, state), *own):
+        inherited = _inherited(prices.shape, state) if hinted is None else ()
+        for splits in (*inherited, *own):
             after = _with_op(state, prices, splits, gone)
             key = frozenset((buffer, home.footprint) for buffer, home in after.homes.items())
             if key not in found or after.cost < found[key].cost:
@@ -106,7 +108,7 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
         if taken + home.bytes_of_core <= lx_available():
             in_lx.add(len(footprints) - 1)
             homes[output] = home
-    cost += prices.microseconds(splits, in_lx)
+    cost += prices.microseconds(splits, in_lx) * math.prod(loop.count for loop in shape.op.loops)
     return _State(cost, homes, splits, state)
 
 

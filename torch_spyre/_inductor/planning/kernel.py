@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch_spyre._inductor.kernel_ir import Buffer
-from torch_spyre._inductor.op_spec import OpSpec
+from torch_spyre._inductor.op_spec import KernelEntry, OpSpec, walk
 
 
 @dataclass
 class Kernel:
     """Ready to be written: specs, and what a launch needs."""
 
-    specs: list[OpSpec]
+    specs: list[KernelEntry]
     args: list[Buffer]  # in the order of the call; constants are the last ones
     pool_bytes: int = 0
 
@@ -33,9 +33,14 @@ class Kernel:
         return {i: (view.size, view.stride, view.offset) for i, view in found if view}
 
     @property
+    def ops(self) -> list[OpSpec]:
+        """In order, those in loops once."""
+        return [entry for entry in walk(self.specs) if isinstance(entry, OpSpec)]
+
+    @property
     def outputs(self) -> list[int]:
         """Which arguments the kernel writes."""
-        written = {arg.arg_index for spec in self.specs for arg in spec.args if not arg.is_input}
+        written = {arg.arg_index for spec in self.ops for arg in spec.args if not arg.is_input}
         return sorted(written - {-1})
 
     @property

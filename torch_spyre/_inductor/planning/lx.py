@@ -16,7 +16,7 @@ from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
-from torch_spyre._inductor.planning.pool import same_elements
+from torch_spyre._inductor.planning.pool import loop_times, needed, same_elements
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
 
@@ -73,6 +73,7 @@ def _placed(ops: list[KernelOp]) -> dict[Buffer, int]:
 def _candidates(ops: list[KernelOp]) -> list[_Candidate]:
     """Intermediates that every core has its own part of, in the order of their first use."""
     found: dict[Buffer, _Candidate] = {}
+    loops = loop_times(ops)
     for time, op in enumerate(ops):
         shape = OpShape(op)
         for position, footprint in enumerate(shape.footprints(op.splits)):
@@ -84,8 +85,8 @@ def _candidates(ops: list[KernelOp]) -> list[_Candidate]:
                 known = found[access.buffer] = _Candidate(access.buffer, footprint)
             known.fits &= footprint == known.footprint
             known.fits &= shape.each_core_has_its_own(position, op.splits)
-            if time not in known.uses:
-                known.uses.append(time)
+            begin, end = needed(access.buffer, op, time, loops)
+            known.uses = sorted({*known.uses, begin, time, end})
         if config.lx_in_place:
             _find_parents(op, time, found)
     return [candidate for candidate in found.values() if candidate.fits]
@@ -106,6 +107,7 @@ def _values(ops: list[KernelOp], candidates: set[Buffer]) -> dict[Buffer, float]
     values = dict.fromkeys(candidates, 0.0)
     for op in ops:
         prices = OpPrices(OpShape(op))
+        times = math.prod(loop.count for loop in op.loops)
         touched = [access.buffer for access in prices.shape.accesses]
         in_lx = {i for i, buffer in enumerate(touched) if buffer in candidates}
         best = prices.microseconds(op.splits, in_lx)
@@ -113,7 +115,7 @@ def _values(ops: list[KernelOp], candidates: set[Buffer]) -> dict[Buffer, float]
             outside = {i for i in in_lx if touched[i] is buffer}
             saved = prices.microseconds(op.splits, in_lx - outside) - best
             traffic = sum(prices.bytes[i] for i in outside)
-            values[buffer] += 1e3 * saved + traffic / 1e3
+            values[buffer] += times * (1e3 * saved + traffic / 1e3)
     return values
 
 

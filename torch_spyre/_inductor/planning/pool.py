@@ -3,6 +3,8 @@
 Memory is used again as soon as what it held is not needed. Inside of a step, where cores do not
 wait for each other, only by what lies exactly so: else a core might write what another still reads,
 and the cores would have to wait. A pointwise op may write to the place of an input that dies.
+
+What a loop touches lives as long as the loop, unless it holds a tile, made anew in each iteration.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Loop
 from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.footprints import Footprint, Group, OpShape
 from torch_spyre.machine import load as load_machine
@@ -61,6 +63,7 @@ def plan_pool(ops: list[KernelOp], elsewhere: Collection[Buffer]) -> tuple[dict[
 def _locals(ops: list[KernelOp]) -> list[_Local]:
     known: dict[Buffer, _Local] = {}
     group, step = Group(), 0
+    loops = loop_times(ops)
     for time, op in enumerate(ops):
         shape = OpShape(op)
         if not group.accepts(shape, op.splits):
@@ -70,16 +73,34 @@ def _locals(ops: list[KernelOp]) -> list[_Local]:
             buffer = access.buffer
             if not buffer.local:
                 continue
+            begin, end = needed(buffer, op, time, loops)
             if buffer not in known:
-                known[buffer] = _Local(buffer, device_bytes(buffer), time, step, footprint)
+                known[buffer] = _Local(buffer, device_bytes(buffer), begin, step, footprint)
             local = known[buffer]
-            local.dies, local.last_step = time, step
+            local.dies, local.last_step = max(end, local.dies), step
             if local.footprint != footprint:
                 local.footprint = None
         target = known.get(op.output.buffer)
         if target is not None and target.born == time:
             target.same_elements = same_elements(op)
-    return list(known.values())
+    return sorted(known.values(), key=lambda local: local.born)
+
+
+def loop_times(ops: list[KernelOp]) -> dict[Loop, tuple[int, int]]:
+    """The first and the last op of every loop."""
+    times: dict[Loop, tuple[int, int]] = {}
+    for time, op in enumerate(ops):
+        for loop in op.loops:
+            times[loop] = times.get(loop, (time, time))[0], time
+    return times
+
+
+def needed(
+    buffer: Buffer, op: KernelOp, time: int, loops: dict[Loop, tuple[int, int]]
+) -> tuple[int, int]:
+    """For how long an op needs a buffer: what is not of one tile, as long as tiles follow."""
+    around = next((loop for loop in op.loops if loop not in buffer.tile_of), None)
+    return loops[around] if around else (time, time)
 
 
 def _place(locals_: list[_Local], keep_cores_apart: bool) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import sympy
 from sympy import Expr, Symbol
 
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.op_spec import OpSpec, TensorArg
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Loop
+from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
 from torch_spyre._inductor.views import device_coordinates
@@ -25,8 +27,26 @@ def kernel_of(
     places = {buffer: {"hbm": (i + shift) * SEGMENT_BYTES} for buffer, i in numbers.items()}
     places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
     places |= {buffer: {"lx": offset} for buffer, offset in lx.items()}
-    specs = [_spec(op, numbers, places) for op in ops]
-    return Kernel(specs, args, pool_bytes)
+    specs = [(op.loops, _spec(op, numbers, places)) for op in ops]
+    return Kernel(_nested(specs, 0), args, pool_bytes)
+
+
+def _nested(specs: list[tuple[tuple[Loop, ...], OpSpec]], depth: int) -> list[KernelEntry]:
+    """The specs in their loops; ``depth`` of these are around already."""
+    entries: list[KernelEntry] = []
+    for loop, group in groupby(specs, lambda entry: entry[0][depth : depth + 1]):
+        body = list(group)
+        if not loop:
+            entries += [spec for _, spec in body]
+        else:
+            count = sympy.Integer(loop[0].count)
+            entries.append(LoopSpec(count, _nested(body, depth + 1), [loop[0].symbol]))
+    return entries
+
+
+def _moving(op: KernelOp, buffer: Buffer) -> list[Symbol]:
+    """Symbols of loops that do not find a tile of theirs in a buffer, but all of them."""
+    return [loop.symbol for loop in op.loops if loop not in buffer.tile_of]
 
 
 def _arguments(ops: list[KernelOp]) -> list[Buffer]:
@@ -51,13 +71,15 @@ def _spec(
     for access in [*op.inputs, op.output]:
         buffer = access.buffer
         assert buffer.layout is not None
-        coordinates, _ = device_coordinates(buffer.layout, access.index, op.space)
+        coordinates, _ = device_coordinates(buffer.layout, access.index, op.reach(buffer))
         outer = set().union(*(c.free_symbols for c in coordinates[:-1]))
         if not coordinates[-1].free_symbols and stick in outer:
             # The op's stick dimension counts rows here: the sticks get a dimension of their own.
             unit = Symbol(f"u{len(units)}")
             units.append(unit)
             coordinates[-1] += unit
+        held = [loop.symbol for loop in op.loops if loop in buffer.tile_of]
+        moving = any(access.index.strides.get(s) for s in _moving(op, buffer))
         args.append(
             TensorArg(
                 access is not op.output,
@@ -67,6 +89,8 @@ def _spec(
                 coordinates,
                 dict(places[buffer]),
                 list(buffer.layout.stride_map),
+                per_tile_fixed=bool(held) and not moving,
+                tile_symbols=held if moving else [],
             )
         )
     # Dimensions of one index go first: the last labels have a meaning.
