@@ -64,6 +64,8 @@ lx_planning: bool = environment_flag("LX_PLANNING", True)
 lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
 # and inputs that are read several times are copied there first, if the cost model says it pays.
 lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
+# Ops whose intermediates do not fit there run in loops over tiles, if the cost model says it pays.
+auto_tiling: bool = environment_flag("SPYRE_INDUCTOR_AUTO_TILING", True)
 # The part of a core's scratchpad (LX) that the planner leaves to the back end.
 dxp_lx_frac_avail: float = environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
 # Who says what stays in the scratchpad, and where: see scratchpad/README.md.

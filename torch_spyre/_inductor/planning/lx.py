@@ -1,22 +1,20 @@
 """Which buffers live in the scratchpads (LX) of the cores, and where.
 
 An intermediate can if every op that touches it gives each core the same part of it: then a core
-needs nothing of another. What comes from outside and is read several times can be copied to LX
-first. Which of them stay, if not all fit, is for the solvers of ``torch_spyre._inductor.scratchpad``
-to say, by what it would cost to have them in device memory.
+needs nothing of another. Which of them stay, if not all fit, is for the solvers of
+``torch_spyre._inductor.scratchpad`` to say, by what it would cost to have them in device memory.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.constants import IDENTITY_OP
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
-from torch_spyre._inductor.planning.pool import loop_times, needed, same_elements
+from torch_spyre._inductor.planning.pool import REST, loop_times, needed, same_elements
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
 
@@ -29,37 +27,47 @@ class _Candidate:
     parents: list[Buffer] = field(default_factory=list)  # whose place it can take
     fits: bool = True
 
-
-@dataclass(eq=False)
-class _Clone:
-    """A copy of what comes from outside, for those that read it."""
-
-    buffer: Buffer
-    copy: KernelOp
-    reads: list[tuple[int, int]]  # by which ops, and which of their inputs
+    @property
+    def bytes(self) -> int:
+        """Of a core."""
+        return STICK_BYTES * self.footprint.sticks_of_core
 
 
-def plan_lx(ops: list[KernelOp]) -> tuple[list[KernelOp], dict[Buffer, int]]:
-    """The ops, with copies to LX that pay, and the offsets of all that lives there. Needs splits."""
+def plan_lx(ops: list[KernelOp]) -> dict[Buffer, int]:
+    """The buffers in LX and their offsets there. Needs splits."""
     if not config.lx_planning:
-        return ops, {}
-    clones = _clones(ops) if config.lx_boundary_clones else []
-    places = _placed(_with_clones(ops, clones))
-    kept = [clone for clone in clones if clone.buffer in places]
-    return _with_clones(ops, kept), places
-
-
-def _placed(ops: list[KernelOp]) -> dict[Buffer, int]:
-    planned: dict[Buffer, LifetimeBoundBuffer] = {}
+        return {}
     candidates = _candidates(ops)
-    values = _values(ops, {candidate.buffer for candidate in candidates})
+    places = _spacious(candidates)
+    if places is None:
+        values = _values(ops, {candidate.buffer for candidate in candidates})
+        places = _solved(candidates, values)
+    return places
+
+
+def _spacious(candidates: list[_Candidate]) -> dict[Buffer, int] | None:
+    """Places that are not used again for a while, if there is room for all.
+
+    The back end can then compute more ops in one pass.
+    """
+    buffers = []
     for candidate in candidates:
-        buffer = candidate.buffer
-        planned[buffer] = LifetimeBoundBuffer(
-            buffer.name,
-            STICK_BYTES * candidate.footprint.sticks_of_core,
+        uses = [*candidate.uses, candidate.uses[-1] + REST]
+        buffers.append(LifetimeBoundBuffer(candidate.buffer.name, candidate.bytes, uses))
+    solver(lx_available()).plan_layout(buffers)
+    places = {c.buffer: b.address for c, b in zip(candidates, buffers, strict=True)}
+    found = {buffer: address for buffer, address in places.items() if address is not None}
+    return found if len(found) == len(candidates) else None
+
+
+def _solved(candidates: list[_Candidate], values: dict[Buffer, float]) -> dict[Buffer, int]:
+    planned: dict[Buffer, LifetimeBoundBuffer] = {}
+    for candidate in candidates:
+        planned[candidate.buffer] = LifetimeBoundBuffer(
+            candidate.buffer.name,
+            candidate.bytes,
             candidate.uses,
-            value=values[buffer],
+            value=values[candidate.buffer],
             in_place_parents=[
                 planned[parent]
                 for parent in candidate.parents
@@ -117,73 +125,3 @@ def _values(ops: list[KernelOp], candidates: set[Buffer]) -> dict[Buffer, float]
             traffic = sum(prices.bytes[i] for i in outside)
             values[buffer] += times * (1e3 * saved + traffic / 1e3)
     return values
-
-
-# -------------------------------------------------------------------------------------------- clones
-
-
-def _clones(ops: list[KernelOp]) -> list[_Clone]:
-    """Of what comes from outside and is read several times: copies that pay."""
-    written = {op.output.buffer for op in ops}
-    reads: dict[tuple[Buffer, Footprint], list[tuple[int, int]]] = {}
-    for time, op in enumerate(ops):
-        shape = OpShape(op)
-        for position, access in enumerate(op.inputs):
-            if access.buffer.local or access.buffer in written:
-                continue
-            if shape.each_core_has_its_own(position, op.splits):
-                footprint = shape.footprints(op.splits)[position]
-                reads.setdefault((access.buffer, footprint), []).append((time, position))
-    clones = [
-        _clone(ops, buffer, footprint, found)
-        for (buffer, footprint), found in reads.items()
-        if len({time for time, _ in found}) > 1
-    ]
-    return [clone for clone in clones if clone is not None and _pays(ops, clone)]
-
-
-def _clone(
-    ops: list[KernelOp], buffer: Buffer, footprint: Footprint, reads: list[tuple[int, int]]
-) -> _Clone | None:
-    time, position = reads[0]
-    first = ops[time]
-    access = first.inputs[position]
-    local = replace(buffer, name=f"{buffer.name}_lx", local=True, constant=None, view=None)
-    space = {s: size for s, size in first.space.items() if access.index.strides.get(s)}
-    copy = KernelOp(
-        IDENTITY_OP,
-        space,
-        [access],
-        Access(local, access.index),
-        origin=first.origin,
-        node=first.node,
-        splits={symbol: first.splits[symbol] for symbol in space},
-    )
-    # Cores that read the same part cannot be given it by one op, and some read parts of sticks.
-    whole = math.prod(space.values()) == math.prod(buffer.size)
-    if not whole or OpShape(copy).footprints(copy.splits)[0] != footprint:
-        return None
-    return _Clone(local, copy, reads)
-
-
-def _pays(ops: list[KernelOp], clone: _Clone) -> bool:
-    change = OpPrices(OpShape(clone.copy)).microseconds(clone.copy.splits, {1})
-    for time in {time for time, _ in clone.reads}:
-        prices, splits = OpPrices(OpShape(ops[time])), ops[time].splits
-        others = {i for i, access in enumerate(prices.shape.accesses) if access.buffer.local}
-        copies = {position for reader, position in clone.reads if reader == time}
-        change += prices.microseconds(splits, others | copies)
-        change -= prices.microseconds(splits, others)
-    return change < 0
-
-
-def _with_clones(ops: list[KernelOp], clones: list[_Clone]) -> list[KernelOp]:
-    result = list(ops)
-    for clone in clones:
-        for time, position in clone.reads:
-            inputs = list(result[time].inputs)
-            inputs[position] = Access(clone.buffer, inputs[position].index)
-            result[time] = replace(result[time], inputs=inputs)
-    for clone in sorted(clones, key=lambda clone: -clone.reads[0][0]):
-        result.insert(clone.reads[0][0], clone.copy)
-    return result

@@ -1,0 +1,101 @@
+"""The ways a plan can go on when layouts are settled, of which the cost model chooses one.
+
+First with every loop as it is. If something then finds no place in LX, also with loops over tiles,
+and without LX; what takes the least modelled time is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.observe import observed
+from torch_spyre._inductor.planning.agree import cut_alike
+from torch_spyre._inductor.planning.auto_tile import tilings
+from torch_spyre._inductor.planning.chunk import chunk_large_tensors
+from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones
+from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.lx import plan_lx
+from torch_spyre._inductor.planning.order import products_first
+from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
+
+
+@dataclass
+class Variant:
+    ops: list[KernelOp]
+    lx: dict[Buffer, int]  # offsets of what is in the scratchpads
+
+    @property
+    def microseconds(self) -> float:
+        """That the card would take for the ops."""
+        total = 0.0
+        for op in self.ops:
+            prices = OpPrices(OpShape(op))
+            in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in self.lx}
+            total += prices.microseconds(op.splits, in_lx) * math.prod(l.count for l in op.loops)
+        return total
+
+
+def best_variant(ops: list[KernelOp]) -> Variant:
+    """The ops with splits, loops and places in LX. Needs final layouts."""
+    ops = observed(clone_inputs, ops)
+    plain = _finished(copied(ops)[0], ())
+    outside = {a.buffer.name for op in plain.ops for a in _locals(op) if a.buffer not in plain.lx}
+    if not outside or not config.lx_planning:
+        return plain
+    variants = [plain]
+    if config.auto_tiling:
+        cores = max(math.prod(op.splits.values()) for op in plain.ops)
+        for attempt in range(3):
+            fresh, _ = copied(ops)
+            buffers = {a.buffer for op in fresh for a in _locals(op) if a.buffer.name in outside}
+            plans = list(tilings(fresh, buffers, cores))
+            if attempt >= len(plans):
+                break
+            try:
+                variants.append(_finished(fresh, plans[attempt]))
+            except NotTileable:
+                break
+    return min(variants, key=lambda variant: variant.microseconds)
+
+
+def _locals(op: KernelOp) -> list[Access]:
+    return [access for access in (*op.inputs, op.output) if access.buffer.local]
+
+
+def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
+    if tiles:
+        ops = observed(lambda ops: coarse_tile(ops, tiles), ops)
+    for run in (products_first, cut_alike, chunk_large_tensors, divide_work):
+        ops = observed(run, ops)
+    lx = plan_lx(ops)
+    return Variant(drop_clones(ops, lx), lx)
+
+
+def copied(ops: list[KernelOp]) -> tuple[list[KernelOp], dict[Buffer, Buffer]]:
+    """Ops that passes may change, and the buffers they have in place of others."""
+    buffers: dict[Buffer, Buffer] = {}
+
+    def copy(access: Access) -> Access:
+        old = access.buffer
+        if old not in buffers:
+            buffers[old] = replace(old, size=list(old.size), stride=list(old.stride))
+        return Access(buffers[old], access.index)
+
+    spaces: dict[int, dict] = {}
+    return [
+        replace(
+            op,
+            space=spaces.setdefault(id(op.space), dict(op.space)),
+            inputs=[copy(access) for access in op.inputs],
+            output=copy(op.output),
+            splits=dict(op.splits),
+            dims=dict(op.dims),
+        )
+        for op in ops
+    ], buffers
