@@ -55,3 +55,18 @@ def pytest_terminal_summary(terminalreporter, config):
 def update_golden(request):
     """Whether golden files are to be written instead of compared."""
     return request.config.getoption("--update-golden")
+
+
+@pytest.fixture
+def fresh_compiler(tmp_path_factory, monkeypatch):
+    """Dynamo knows no graph, and its caches are those of this run of the tests."""
+    import torch
+
+    torch._dynamo.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+
+
+@pytest.fixture
+def empty_caches(fresh_compiler, tmp_path, monkeypatch):
+    """No test has compiled anything before."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))

@@ -15,10 +15,7 @@ FLOAT = torch.float32
 ATTENTION = "aten._scaled_dot_product_fused_attention_overrideable"
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from compiling import card
 from subprocesses import fresh
 
 from torch_spyre._inductor import config
@@ -21,11 +22,7 @@ from torch_spyre._inductor.trace import Tracer
 from torch_spyre.backend import MalformedBundle
 from torch_spyre.ops import fallbacks
 
-
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+pytestmark = pytest.mark.usefixtures("empty_caches")
 
 
 @pytest.fixture
@@ -37,11 +34,6 @@ def short_reach(monkeypatch):
 
 def unsupported(x):
     return x.neg()
-
-
-def card(*size):
-    host = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    return host.half().to("spyre")
 
 
 def refusal(function, *args, **options):

@@ -15,10 +15,7 @@ from torch_spyre.ops.fallbacks import FallbackWarning
 HALF, FLOAT = torch.float16, torch.float32
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 # ------------------------------------------------------------------- op classes x shapes and views

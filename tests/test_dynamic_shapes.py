@@ -22,10 +22,7 @@ from torch_spyre.execution.template_runner import SDSCTemplateRunner
 HALF, FULL = torch.float16, torch.float32
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def host(*size, seed=0):

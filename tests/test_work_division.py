@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from compiling import card
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_ops import (
@@ -391,10 +392,6 @@ def planned(monkeypatch):
     return run
 
 
-def on_card(*size, dtype=HALF, seed=0):
-    return torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(dtype).to("spyre")
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -406,7 +403,7 @@ def on_card(*size, dtype=HALF, seed=0):
 )
 @pytest.mark.parametrize("rows", [64, 37])
 def test_rows_are_one_kernel_without_a_wait(planned, function, rows):
-    x, w = on_card(rows, 200), on_card(200, seed=1)
+    x, w = card(rows, 200), card(200, seed=1)
     got, kernels = planned(function, x, w)
     assert [len(groups_of(kernel)) for kernel in kernels] == [1]
     want = function(x.cpu().float(), w.cpu().float())
@@ -418,7 +415,7 @@ def gated(x, g, u):
 
 
 def test_what_knobs_do(planned):
-    args = on_card(33, 128), on_card(192, 128, seed=1), on_card(192, 128, seed=2)
+    args = card(33, 128), card(192, 128, seed=1), card(192, 128, seed=2)
     got, kernels = planned(gated, *args)
     assert len(kernels) == 1
     assert groups_of(kernels[0]) == [["batchmatmul", "batchmatmul", "silu", "mul"]]
@@ -440,7 +437,7 @@ def test_attention_with_grouped_heads_copies_nothing(planned):
         scores = (q @ wide[0].transpose(-1, -2)) * 0.125
         return (scores.softmax(-1) @ wide[1]).transpose(1, 2).reshape(batch, length, -1)
 
-    q, k, v = on_card(2, 4, 48, 64), on_card(2, 2, 48, 64, seed=1), on_card(2, 2, 48, 64, seed=2)
+    q, k, v = card(2, 4, 48, 64), card(2, 2, 48, 64, seed=1), card(2, 2, 48, 64, seed=2)
     got, kernels = planned(attention, q, k, v)
     names = [spec.op for kernel in kernels for spec in kernel.specs]
     assert "identity" not in names

@@ -140,6 +140,8 @@ class KernelBuilder:
 
 def has_dynamic_sizes(node: Any) -> bool:
     """Whether a scheduled node can only be planned when it is launched."""
+    if not V.graph.sizevars.shape_env.var_to_range:  # no symbols: to look at loops takes time
+        return False
     used = node.read_writes.reads_and_writes()
     names = {dependency.name for dependency in used if not isinstance(dependency, WeakDep)}
     layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
