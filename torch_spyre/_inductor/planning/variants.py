@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sympy import Symbol
+
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.observe import observed
@@ -37,14 +39,15 @@ class Variant:
         for op in self.ops:
             prices = OpPrices(OpShape(op))
             in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in self.lx}
-            total += prices.microseconds(op.splits, in_lx) * math.prod(l.count for l in op.loops)
+            total += prices.microseconds(op.splits, in_lx) * _times(op)
         return total
 
 
 def best_variant(ops: list[KernelOp]) -> Variant:
     """The ops with splits, loops and places in LX. Needs final layouts."""
     ops = observed(clone_inputs, ops)
-    plain = _finished(copied(ops)[0], ())
+    spare = copied(ops)
+    plain = _finished(ops, ())
     outside = {a.buffer.name for op in plain.ops for a in _locals(op) if a.buffer not in plain.lx}
     if not outside or not config.lx_planning:
         return plain
@@ -52,7 +55,7 @@ def best_variant(ops: list[KernelOp]) -> Variant:
     if config.auto_tiling:
         cores = max(math.prod(op.splits.values()) for op in plain.ops)
         for attempt in range(3):
-            fresh, _ = copied(ops)
+            fresh = copied(spare)
             buffers = {a.buffer for op in fresh for a in _locals(op) if a.buffer.name in outside}
             plans = list(tilings(fresh, buffers, cores))
             if attempt >= len(plans):
@@ -62,6 +65,10 @@ def best_variant(ops: list[KernelOp]) -> Variant:
             except NotTileable:
                 break
     return min(variants, key=lambda variant: variant.microseconds)
+
+
+def _times(op: KernelOp) -> int:
+    return math.prod(loop.count for loop in op.loops)
 
 
 def _locals(op: KernelOp) -> list[Access]:
@@ -77,8 +84,8 @@ def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
     return Variant(drop_clones(ops, lx), lx)
 
 
-def copied(ops: list[KernelOp]) -> tuple[list[KernelOp], dict[Buffer, Buffer]]:
-    """Ops that passes may change, and the buffers they have in place of others."""
+def copied(ops: list[KernelOp]) -> list[KernelOp]:
+    """Ops that passes may change, with buffers of their own."""
     buffers: dict[Buffer, Buffer] = {}
 
     def copy(access: Access) -> Access:
@@ -87,7 +94,7 @@ def copied(ops: list[KernelOp]) -> tuple[list[KernelOp], dict[Buffer, Buffer]]:
             buffers[old] = replace(old, size=list(old.size), stride=list(old.stride))
         return Access(buffers[old], access.index)
 
-    spaces: dict[int, dict] = {}
+    spaces: dict[int, dict[Symbol, int]] = {}
     return [
         replace(
             op,
@@ -98,4 +105,4 @@ def copied(ops: list[KernelOp]) -> tuple[list[KernelOp], dict[Buffer, Buffer]]:
             dims=dict(op.dims),
         )
         for op in ops
-    ], buffers
+    ]
