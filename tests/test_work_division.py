@@ -308,7 +308,7 @@ def test_the_back_end_waits_where_planning_expects_it(ops, planning):
         expected[-1].append(each.op)
         group = group.with_op(shape, each.splits, set())
     with config.patch(hbm_planning=planning):
-        assert groups_of(kernel_of(ops, *plan_pool(ops))) == expected
+        assert groups_of(kernel_of(ops, {}, *plan_pool(ops))) == expected
 
 
 def test_a_chain_of_ops_lives_in_one_place():
@@ -319,7 +319,8 @@ def test_a_chain_of_ops_lives_in_one_place():
         ops.append(op("neg", {A: 64, B: 128}, [at(value, A, B)], at(into, A, B)))
         value = into
     ops.append(op("neg", {A: 64, B: 128}, [at(value, A, B)], at(buffer("out", 64, 128), A, B)))
-    assert plan_kernel(ops).pool_bytes == 64 * 128 * 2
+    with config.patch(lx_planning=False):
+        assert plan_kernel(ops).pool_bytes == 64 * 128 * 2
 
 
 def test_uneven_parts_beside_other_memory():
@@ -358,27 +359,6 @@ def test_plans_compute_what_the_ops_say(ops):
 # ---------------------------------------------------------------------------------- compiled graphs
 
 
-@pytest.fixture
-def planned(monkeypatch):
-    """A function's results, compiled, and the kernels that were planned for it."""
-    made = []
-
-    def plan(ops):
-        kernel = plan_kernel(ops)
-        made.append(kernel)
-        return kernel
-
-    monkeypatch.setattr("torch_spyre._inductor.scheduling.plan_kernel", plan)
-
-    def run(function, *args):
-        made.clear()
-        torch._dynamo.reset()
-        with torch._inductor.config.patch(force_disable_caches=True):
-            return torch.compile(function, fullgraph=True)(*args), list(made)
-
-    return run
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -410,9 +390,13 @@ def test_what_knobs_do(planned):
         apart, each_one = planned(gated, *args)
     assert len(each_one) >= 4
     assert all(len(kernel.specs) == 1 for kernel in each_one)
-    with config.patch(hbm_planning=False):
-        roomy, more = planned(gated, *args)
-    assert more[0].pool_bytes >= kernels[0].pool_bytes
+    assert kernels[0].pool_bytes == 0
+    with config.patch(lx_planning=False):
+        tight, pooled = planned(gated, *args)
+        with config.patch(hbm_planning=False):
+            roomy, more = planned(gated, *args)
+    assert more[0].pool_bytes >= pooled[0].pool_bytes > 0
+    assert torch.equal(got.cpu(), tight.cpu())
     assert torch.equal(got.cpu(), apart.cpu())
     assert torch.equal(got.cpu(), roomy.cpu())
 

@@ -43,7 +43,9 @@ class _Local:
         return self.place + self.size
 
 
-def plan_pool(ops: list[KernelOp], elsewhere: Collection[Buffer]) -> tuple[dict[Buffer, int], int]:
+def plan_pool(
+    ops: list[KernelOp], elsewhere: Collection[Buffer] = ()
+) -> tuple[dict[Buffer, int], int]:
     """Places of the locals, but for those that are elsewhere, and the bytes of the pool.
 
     Needs splits.
