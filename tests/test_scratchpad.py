@@ -19,6 +19,7 @@ from torch_spyre._inductor.scratchpad.firstfit_bestfit_solver import (
     FirstFitLayoutSolver,
 )
 from torch_spyre._inductor.scratchpad.plan_solver import GreedyLayoutSolver, MemoryPlanSolver
+from torch_spyre._inductor.scratchpad.prices import Demand, prices
 
 QUICK = [name for name in SOLVERS if name != "exact"]
 PUBLIC = ["greedy", "firstfit", "bestfit"]
@@ -313,6 +314,25 @@ def test_part_of_a_chain_is_kept_where_the_whole_does_not_fit():
     wall = buffer("wall", 128, 3, 3, address=0)
     plan = addresses(SOLVERS["default"](512).plan_layout(chain, [wall]))
     assert plan == {"a": 0, "b": None, "c": 0}
+
+
+@given(buffers=buffer_sets(most=4, units=4, times=4), known=st.floats(0, 1))
+def test_no_plan_exceeds_the_bound_of_the_prices(buffers, known):
+    buffers = [b for b in buffers if b.worth >= 0]
+    for b in buffers:
+        b.in_place_parents = []
+    best = most_value(buffers, 5, [])
+    demands = [Demand(b.start_time, b.end_time, b.size, b.worth) for b in buffers]
+    assert not demands or prices(demands, 5 * STICK, known * best).bound >= best * (1 - 1e-12)
+
+
+def test_prices_say_when_there_is_too_little_memory_and_for_whom():
+    early, late = Demand(0, 2, 128, 100.0), Demand(5, 7, 128, 100.0)
+    rival = Demand(4, 6, 128, 60.0)
+    found = prices([early, late, rival], 128, 0.0)
+    assert found.bound == pytest.approx(200, rel=0.01)
+    assert found.rents[0] == 0
+    assert 60 / 128 * 0.95 <= found.rents[2] <= 100 / 128 * 1.05
 
 
 # -------------------------------------------------------------------------------------------- exact

@@ -38,10 +38,6 @@ class Layout:
                 self.relatives[child].append(parent)
                 self.relatives[parent].append(child)
 
-    def aligned(self, address: int) -> int:
-        """The next address at which a buffer may begin."""
-        return -(-address // self.alignment) * self.alignment
-
     def span(self, i: int) -> int:
         """Moments that a buffer lives."""
         return self.buffers[i].end_time - self.buffers[i].start_time
@@ -73,7 +69,7 @@ class Layout:
             if below >= start:
                 free.append((start, min(below, last)))
             if above > start:
-                start = -(-above // alignment) * alignment
+                start = -(-above // alignment) * alignment  # the next multiple
         if start <= last:
             free.append((start, last))
         return free

@@ -118,7 +118,8 @@ class _Search:
 
     def _find_prices(self) -> float:
         """Sets the rents, and returns what no plan exceeds."""
-        parents = set(self.parent.values())  # leave their last moment to a child
+        # May leave their last moment to a child.
+        parents = {parent for i in self.planned for parent in self.layout.parents[i]}
         demands = []
         for i in self.planned:
             buffer = self.layout.buffers[i]
