@@ -140,7 +140,7 @@ def gqa_attention(
     groups: int = 3,
     heads: int = 4,
     head: int = 32 * KIB,
-    scores: int = 384 * KIB,
+    scores: int = 192 * KIB,
     statistic: int = 4 * KIB,
 ) -> Program:
     program = Program()
@@ -154,41 +154,43 @@ def gqa_attention(
 
 
 def moe_mlp(experts: int = 8, rows: int = 160 * KIB, seed: int = 1) -> Program:
-    """Every expert has as many rows as the router gave it."""
+    """Rows are sorted by expert first, as many for each as the router says, and joined last."""
     rng = random.Random(seed)
     program = Program()
     x = program.op("load", rows)
     router = softmax_of(program, program.op("router", 16 * KIB, x), STICK * 4)
-    total = program.op("zeros", rows, router)
-    for _ in range(experts):
-        mine = rng.randrange(1, 8) * rows // 8
-        picked = program.op("pick", mine // STICK * STICK, x, router)
-        down = mlp_of(program, picked, picked.size * 7 // 2 // STICK * STICK, picked.size)
-        weighted = program.pointwise("mul", down, router)
-        total = program.pointwise("add", total, program.op("spread", rows, weighted))
-    program.op("store", rows, program.pointwise("residual", total, x))
+    shares = [rng.randrange(1, 8) * rows // 16 // STICK * STICK for _ in range(experts)]
+    picked = [program.op("pick", share, x, router) for share in shares]
+    given = []
+    for mine in picked:
+        down = mlp_of(program, mine, mine.size * 7 // 2 // STICK * STICK, mine.size)
+        given.append(program.pointwise("mul", down, router))
+    joined = program.op("join", rows, *given)
+    program.op("store", rows, program.pointwise("residual", joined, x))
     return program
 
 
 # ------------------------------------------------------------------------------------- hard shapes
 
 
-def staircase(sizes: list[int], life: int) -> Program:
-    """Each tensor is born after the one before, and read for the last time ``life`` ops later."""
+def staircase(sizes: list[int], lives: tuple[int, ...]) -> Program:
+    """Every step reads the one before, and those before that whose lives, in turn, are longer."""
     program = Program()
-    tensors: list[LifetimeBoundBuffer] = []
-    for size in sizes:
-        tensors.append(program.op("step", size, *tensors[-life:]))
-    program.op("store", STICK, *tensors[-life:])
+    steps: list[tuple[LifetimeBoundBuffer, int]] = []  # with its last reader
+    for i, size in enumerate(sizes):
+        inputs = [tensor for tensor, last in steps if last >= i]
+        steps.append((program.op("step", size, *inputs), i + lives[i % len(lives)]))
+    for i in range(len(sizes), len(sizes) + max(lives)):
+        program.op("store", STICK, *(tensor for tensor, last in steps if last >= i))
     return program
 
 
-def staircase_up(steps: int = 12, step: int = 64 * KIB, life: int = 2) -> Program:
-    return staircase([step * (i + 1) for i in range(steps)], life)
+def staircase_up(steps: int = 12, step: int = 64 * KIB) -> Program:
+    return staircase([step * (i + 1) for i in range(steps)], lives=(1, 3))
 
 
-def staircase_down(steps: int = 12, step: int = 64 * KIB, life: int = 2) -> Program:
-    return staircase([step * (steps - i) for i in range(steps)], life)
+def staircase_down(steps: int = 12, step: int = 64 * KIB) -> Program:
+    return staircase([step * (steps - i) for i in range(steps)], lives=(1, 3))
 
 
 def fragmentation(teeth: int = 8, tooth: int = 64 * KIB) -> Program:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch_spyre._inductor import config
+from torch_spyre._inductor.scratchpad.exact_solver import ExactLayoutSolver
 from torch_spyre._inductor.scratchpad.firstfit_bestfit_solver import (
     BestFitLayoutSolver,
     FirstFitLayoutSolver,
@@ -12,15 +13,17 @@ from torch_spyre._inductor.scratchpad.plan_solver import (
     LifetimeBoundBuffer,
     MemoryPlanSolver,
 )
+from torch_spyre._inductor.scratchpad.value_solver import ValueLayoutSolver
 from torch_spyre.machine import load as load_machine
 
 __all__ = ["SOLVERS", "LifetimeBoundBuffer", "MemoryPlanSolver", "lx_limit", "solver"]
 
 SOLVERS: dict[str, type[MemoryPlanSolver]] = {
-    "default": BestFitLayoutSolver,
+    "default": ValueLayoutSolver,
     "greedy": GreedyLayoutSolver,
     "firstfit": FirstFitLayoutSolver,
     "bestfit": BestFitLayoutSolver,
+    "exact": ExactLayoutSolver,
 }
 
 

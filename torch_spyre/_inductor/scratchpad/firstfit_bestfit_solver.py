@@ -43,15 +43,15 @@ def _by_time_per_use(layout: Layout) -> list[int]:
     """Those that live shortest for their uses first, but parents before children."""
     children: list[list[int]] = [[] for _ in layout.buffers]
     waits_for = [0] * layout.count
-    for child, parents in enumerate(layout.parents):
-        for parent in parents:
+    for child in range(layout.count):
+        for parent in layout.parents[child]:
             if parent < layout.count:
                 children[parent].append(child)
                 waits_for[child] += 1
 
     def key(i: int) -> tuple[float, int, int]:
         buffer = layout.buffers[i]
-        span = buffer.end_time - buffer.start_time
+        span = layout.span(i)
         time = span - 0.25 * bool(layout.parents[i]) - 0.25 * bool(children[i])
         return time / (len(buffer.uses) + 0.5 * (not buffer.first_use_is_read)), span, i
 

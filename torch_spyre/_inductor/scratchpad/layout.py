@@ -30,7 +30,7 @@ class Layout:
         self.address = [buffer.address for buffer in self.buffers]
         self.neighbours = _alive_together(self.buffers)
         number = {buffer: i for i, buffer in enumerate(self.buffers)}
-        self.parents = [[number[parent] for parent in b.in_place_parents] for b in buffers]
+        self.parents = [[number[parent] for parent in b.in_place_parents] for b in self.buffers]
         # Pairs of parent and child: at one address, they may share memory at the moment both live.
         self.relatives: list[list[int]] = [[] for _ in self.buffers]
         for child, parents in enumerate(self.parents):
@@ -38,8 +38,9 @@ class Layout:
                 self.relatives[child].append(parent)
                 self.relatives[parent].append(child)
 
-    def aligned(self, address: int) -> int:
-        return -(-address // self.alignment) * self.alignment
+    def span(self, i: int) -> int:
+        """Moments that a buffer lives."""
+        return self.buffers[i].end_time - self.buffers[i].start_time
 
     def last_start(self, block: Sequence[int]) -> int:
         """The highest address at which a block ends within the limit; negative if none does."""
@@ -50,7 +51,7 @@ class Layout:
 
         The members of the block are not placed, and do not get into each other's way.
         """
-        size, address = self.size, self.address
+        size, address, alignment = self.size, self.address, self.alignment
         taken = []  # (last start below, first start above)
         for i in block:
             own = size[i]
@@ -60,7 +61,7 @@ class Layout:
                     taken.append((place - own, place + size[j]))
         taken.sort()
         last = self.last_start(block)
-        free = []
+        free: list[tuple[int, int]] = []
         start = 0
         for below, above in taken:
             if start > last:
@@ -68,18 +69,19 @@ class Layout:
             if below >= start:
                 free.append((start, min(below, last)))
             if above > start:
-                start = self.aligned(above)
+                start = -(-above // alignment) * alignment  # the next multiple
         if start <= last:
             free.append((start, last))
         return free
 
     def start_with_relatives(self, block: Sequence[int]) -> int | None:
         """The address of a placed parent or child of a member, if the block fits there."""
-        last = self.last_start(block)
         for i in block:
             for relative in self.relatives[i]:
                 place = self.address[relative]
-                if place is not None and place <= last and not self.in_the_way(block, place):
+                if place is None or place > self.last_start(block):
+                    continue
+                if not self.in_the_way(block, place):
                     return place
         return None
 

@@ -15,8 +15,8 @@ class LifetimeBoundBuffer:
 
     ``uses`` are numbers of ops, rising. A child may lie at the address of one of its
     ``in_place_parents``, whose last use is the child's first: the op reads the one while it writes
-    the other. ``value`` is what it costs to keep the buffer elsewhere, in any unit that all buffers
-    share; without one, the bytes that the uses move.
+    the other. ``value`` is what it saves to have the buffer here, in any unit that all buffers
+    share; without one, the bytes that the uses move. Below zero, it is better off elsewhere.
     """
 
     name: str
@@ -61,6 +61,10 @@ class MemoryPlanSolver(ABC):
         """
         _check(buffers, fixed)
         layout = Layout(buffers, fixed, self.limit, self.alignment)
+        for i in range(layout.count, len(layout.buffers)):
+            for j in layout.in_the_way([i], layout.buffers[i].address or 0):
+                names = f"{layout.buffers[i].name} and {layout.buffers[j].name}"
+                raise ValueError(f"fixed buffers {names} overlap")
         self.fill(layout)
         for i, buffer in enumerate(buffers):
             buffer.address = layout.address[i]
@@ -77,7 +81,7 @@ def _check(buffers: Sequence[LifetimeBoundBuffer], fixed: Sequence[LifetimeBound
     for buffer in fixed:
         if buffer.address is None:
             raise ValueError(f"fixed buffer {buffer.name} has no address")
-    known = {*buffers, *fixed}
+    known = dict.fromkeys([*buffers, *fixed])
     if len(known) != len(buffers) + len(fixed):
         raise ValueError("a buffer is there twice")
     for buffer in known:
@@ -85,7 +89,7 @@ def _check(buffers: Sequence[LifetimeBoundBuffer], fixed: Sequence[LifetimeBound
             raise ValueError(f"buffer {buffer.name} has {buffer.size} bytes")
         if not buffer.uses or buffer.uses != sorted(buffer.uses):
             raise ValueError(f"uses of buffer {buffer.name} do not rise: {buffer.uses}")
-    for child in buffers:
+    for child in known:
         for parent in child.in_place_parents:
             pair = f"in-place parent {parent.name} of {child.name}"
             if parent not in known:
