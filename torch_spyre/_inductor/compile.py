@@ -134,7 +134,7 @@ def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
 
 
 def placement_of(tensor: torch.Tensor) -> Placement:
-    return tensor.device_tensor_layout(), tensor.storage_offset()  # type: ignore[attr-defined]
+    return tensor.device_tensor_layout(), int(tensor.storage_offset())  # type: ignore[attr-defined]
 
 
 def _alike(one: Any, other: Any) -> bool:

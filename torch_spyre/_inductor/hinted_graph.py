@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch._inductor.virtualized import V
 
 from torch_spyre._inductor.errors import InvalidHint
@@ -22,18 +23,21 @@ class HintedGraph:
     """What a graph that is compiled knows of its hints."""
 
     def __init__(
-        self, hints: Mapping[str, Hint], inputs: Mapping[str, TensorDims], forward: bool = True
+        self,
+        hints: Mapping[Hint, torch.fx.Node],
+        inputs: Mapping[str, TensorDims],
+        forward: bool = True,
     ) -> None:
-        self.hints = hints  # by scope
+        self.hints = hints  # with the first node that each is about
         self.names = NamedDims(inputs)
         self.forward = forward
-        self.found: dict[str, set[str]] = {}  # dimensions of the ops of each scope
+        self.found: dict[Hint, set[str]] = {}  # dimensions of the ops that each is about
 
     def name_loops(self, node: Any, ops: Sequence[KernelOp]) -> None:
         """Give the ops of a node their hints, and names to their loops."""
         if not self.hints or not ops:
             return
-        hints = tuple(hint for hint in hints_of_buffer(node) if hint.scope in self.hints)
+        hints = tuple(hint for hint in hints_of_buffer(node) if hint in self.hints)
         for op in ops:
             op.hints = hints
         if has_symbols(ops[-1].space.values()):
@@ -41,7 +45,7 @@ class HintedGraph:
         names = next((hint.named_dims for hint in reversed(hints) if hint.named_dims), ())
         self.names.name_loops(ops, names)
         for hint in hints:
-            self.found.setdefault(hint.scope, set()).update(*(names_in(op) for op in ops))
+            self.found.setdefault(hint, set()).update(*(names_in(op) for op in ops))
             if hint.tiles or hint.work_div:
                 warn_of_untracked(ops[-1])
 
@@ -52,14 +56,16 @@ class HintedGraph:
         """
         if not self.forward:
             return
-        for scope, hint in self.hints.items():
-            known = self.found.get(scope, set())
+        for hint, node in self.hints.items():
+            known = self.found.get(hint, set())
             for kind, wanted in (("spyre_hint", hint.tiles), ("work_division_hint", hint.work_div)):
                 for dim, _ in wanted:
                     if dim not in known:
                         have = ", ".join(sorted(known)) or "none that is compiled"
                         raise InvalidHint(
                             f"{kind}: no op inside has a dimension {dim!r}; there are {have}",
+                            op=str(node.target),
+                            source=str(node.meta.get("stack_trace") or ""),
                             hint="name_tensor_dims names the dimensions of inputs",
                         )
 

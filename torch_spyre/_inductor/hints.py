@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -133,9 +132,13 @@ def hints_of_buffer(buffer: Any) -> tuple[Hint, ...]:
     return ()
 
 
-def hints_in(nodes: Iterable[torch.fx.Node]) -> dict[str, Hint]:
-    """All hints of a graph, by scope."""
-    return {hint.scope: hint for node in nodes for hint in hints_of(node)}
+def hints_in(nodes: Iterable[torch.fx.Node]) -> dict[Hint, torch.fx.Node]:
+    """All hints of a graph, each with the first node that it is about."""
+    found: dict[Hint, torch.fx.Node] = {}
+    for node in nodes:
+        for hint in hints_of(node):
+            found.setdefault(hint, node)
+    return found
 
 
 def hints_text(nodes: Iterable[torch.fx.Node]) -> str:
@@ -147,5 +150,5 @@ def hints_text(nodes: Iterable[torch.fx.Node]) -> str:
         for scope in notes:
             numbers.setdefault(scope, len(numbers))
         if notes:
-            lines.append(f"{node.name}: {[(numbers[scope], text) for scope, text in notes.items()]}")
-    return re.sub(r"\s+", " ", "; ".join(lines))
+            lines.append(f"{node.name}: {[(numbers[s], text) for s, text in notes.items()]}")
+    return "; ".join(lines)

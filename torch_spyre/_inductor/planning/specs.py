@@ -7,7 +7,7 @@ from itertools import groupby
 import sympy
 from sympy import Expr, Symbol
 
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Loop
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
@@ -44,6 +44,25 @@ def _nested(specs: list[tuple[tuple[Loop, ...], OpSpec]], depth: int) -> list[Ke
     return entries
 
 
+def _name_single_tiles(coordinates: list[Expr], access: Access, op: KernelOp) -> None:
+    """Loops with tiles of one index move nothing in what holds a tile, but the op has them there:
+    a batch of a product is one of all its tensors."""
+    buffer = access.buffer
+    assert buffer.layout is not None
+    for symbol in (loop.symbol for loop in op.loops if loop in buffer.tile_of):
+        step = access.index.strides.get(symbol, 0)
+        if not step or op.space[symbol] > 1:
+            continue
+        fitting = [
+            (stride, dim)
+            for dim, stride in enumerate(buffer.layout.stride_map[:-1])
+            if stride > 0 and step % stride == 0
+        ]
+        if fitting:
+            stride, dim = max(fitting)
+            coordinates[dim] += step // stride * symbol
+
+
 def _moving(op: KernelOp, buffer: Buffer) -> list[Symbol]:
     """Symbols of loops that do not find a tile of theirs in a buffer, but all of them."""
     return [loop.symbol for loop in op.loops if loop not in buffer.tile_of]
@@ -72,6 +91,7 @@ def _spec(
         buffer = access.buffer
         assert buffer.layout is not None
         coordinates, _ = device_coordinates(buffer.layout, access.index, op.reach(buffer))
+        _name_single_tiles(coordinates, access, op)
         outer = set().union(*(c.free_symbols for c in coordinates[:-1]))
         if not coordinates[-1].free_symbols and stick in outer:
             # The op's stick dimension counts rows here: the sticks get a dimension of their own.

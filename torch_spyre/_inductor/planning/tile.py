@@ -22,7 +22,6 @@ from torch_spyre._inductor.planning.accesses import (
     MATMUL,
     neutral_element,
     stick_symbol,
-    symbols_of,
 )
 from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.ops.table import OPS
@@ -78,15 +77,34 @@ def coarse_tile(ops: list[KernelOp], plan: Sequence[Tiles]) -> list[KernelOp]:
     """
     for tiles in plan:
         _check(tiles, {})
-    known = {loop for op in ops for loop in op.loops}
-    numbers = itertools.count(len(known))
+    made = _Made(ops)
     for tiles in plan:
-        ops = _tiled(ops, tiles, numbers)
+        ops = _tiled(ops, tiles, made)
     _shrink(ops)
     return ops
 
 
-# ---------------------------------------------------------------------------------------- checks
+class _Made:
+    """What loops need that was not there: names, and numbers to begin with."""
+
+    def __init__(self, ops: Sequence[KernelOp]) -> None:
+        self.loops = len({loop for op in ops for loop in op.loops})
+        self.numbers: dict[tuple[float, torch.dtype], Buffer] = {}
+
+    def loop(self, count: int) -> Loop:
+        self.loops += 1
+        return Loop(Symbol(f"l{self.loops - 1}", integer=True, nonnegative=True), count)
+
+    def neutral(self, op: str, dtype: torch.dtype) -> Access:
+        value = neutral_element(op, dtype)
+        if (value, dtype) not in self.numbers:
+            name = f"neutral{len(self.numbers)}"
+            layout = SpyreTensorLayout([], dtype)
+            self.numbers[value, dtype] = Buffer(name, dtype, [], [], layout, constant=value)
+        return Access(self.numbers[value, dtype], LinearIndex(0, {}))
+
+
+# ------------------------------------------------------------------------------------------- checks
 
 
 def _check(tiles: Tiles, around: dict[KernelOp, list[Symbol]]) -> None:
@@ -118,10 +136,10 @@ def _cut_sticks(op: KernelOp, symbol: Symbol, tile: int) -> str | None:
     return None
 
 
-# ----------------------------------------------------------------------------------------- loops
+# -------------------------------------------------------------------------------------------- loops
 
 
-def _tiled(ops: list[KernelOp], tiles: Tiles, numbers: Iterator[int]) -> list[KernelOp]:
+def _tiled(ops: list[KernelOp], tiles: Tiles, made: _Made) -> list[KernelOp]:
     """The ops, those of the plan and all between them in loops or moved out of these."""
     places = [i for i, op in enumerate(ops) if op in tiles.symbols]
     if not places:
@@ -132,13 +150,13 @@ def _tiled(ops: list[KernelOp], tiles: Tiles, numbers: Iterator[int]) -> list[Ke
     loops = 1
     for op in ops[first:last]:
         if not run.takes(op):
-            result += run.ops(numbers)
+            result += run.ops(made)
             run = _Run(tiles)
             loops += 1
         run.add(op)
     if loops > 1:
         log.info("%d tiles of %s: %d loops, one after the other", tiles.count, tiles.name, loops)
-    return result + run.ops(numbers) + ops[last:]
+    return result + run.ops(made) + ops[last:]
 
 
 class _Run:
@@ -179,10 +197,9 @@ class _Run:
         tile = op.space[symbol] // count
         return _tile_step(access, op.reach(access.buffer), symbol, tile, count)
 
-    def ops(self, numbers: Iterator[int]) -> list[KernelOp]:
+    def ops(self, made: _Made) -> list[KernelOp]:
         """All of them, in the loop and around it."""
-        symbol = Symbol(f"l{next(numbers)}", integer=True, nonnegative=True)
-        loop = Loop(symbol, self.tiles.count)
+        loop = made.loop(self.tiles.count)
         begin: list[KernelOp] = []
         body: list[KernelOp] = []
         end: list[KernelOp] = []
@@ -193,7 +210,7 @@ class _Run:
                 _enter(op, own, loop)
                 body.append(op)
                 continue
-            first, combine, last = _accumulate(op, own)
+            first, combine, last = _accumulate(op, made)
             _enter(op, own, loop)
             combine.loops = op.loops
             op.output.buffer.tile_of = frozenset(op.loops)
@@ -205,7 +222,7 @@ class _Run:
             end += last
         parts = [self.before, begin, body, end, self.after]
         for inner in self.tiles.inner:
-            parts = [_tiled(part, inner, numbers) for part in parts]
+            parts = [_tiled(part, inner, made) for part in parts]
         return [op for part in parts for op in part]
 
 
@@ -258,10 +275,10 @@ def _enter(op: KernelOp, symbol: Symbol, loop: Loop) -> None:
     op.loops = (*op.loops, loop)
 
 
-# ------------------------------------------------------------------------------------- reductions
+# --------------------------------------------------------------------------------------- reductions
 
 
-def _accumulate(op: KernelOp, symbol: Symbol) -> tuple[KernelOp, KernelOp, list[KernelOp]]:
+def _accumulate(op: KernelOp, made: _Made) -> tuple[KernelOp, KernelOp, list[KernelOp]]:
     """Let a reduction give what it has of a tile; returns what makes the whole of it.
 
     The first op goes before the loop, the second into it, the last ones after it. What is rounded
@@ -274,12 +291,11 @@ def _accumulate(op: KernelOp, symbol: Symbol) -> tuple[KernelOp, KernelOp, list[
     name = target.buffer.name
     total = target if wide == dtype else _tensor_like(f"{name}_total", op, wide)
     partial = _tensor_like(f"{name}_tile", op, wide)
-    neutral = Buffer(f"{name}_neutral", wide, [], [], SpyreTensorLayout([], wide))
-    neutral.constant = neutral_element(op.op, wide)
     op.output = partial
     base = replace(op, space=kept, inputs=[], output=total, constants={}, exact=False)
-    first = replace(base, op="identity", inputs=[Access(neutral, LinearIndex(0, {}))])
-    combine = replace(base, op=COMBINES[op.op], inputs=[total, partial])
+    first = replace(base, op="identity", inputs=[made.neutral(op.op, wide)])
+    so_far = Access(total.buffer, total.index)
+    combine = replace(base, op=COMBINES[op.op], inputs=[so_far, partial])
     combine.exact = op.exact and OPS[combine.op].int64
     last = []
     if total is not target:
@@ -302,7 +318,7 @@ def _tensor_like(name: str, op: KernelOp, dtype: torch.dtype) -> Access:
     return Access(buffer, LinearIndex(0, dict(zip(own, buffer.stride, strict=True))))
 
 
-# ------------------------------------------------------------------------------------ smaller locals
+# ----------------------------------------------------------------------------------- smaller locals
 
 
 def _shrink(ops: list[KernelOp]) -> None:
@@ -351,9 +367,14 @@ def _hold_one_tile(buffer: Buffer, users: Sequence[KernelOp], loop: Loop) -> Non
     buffer.tile_of |= {loop}
     for op in users:
         accesses = [
-            Access(buffer, LinearIndex(
-                moved(a.index.offset), {s: moved(t) for s, t in a.index.strides.items()}
-            )) if a.buffer is buffer else a
+            Access(
+                buffer,
+                LinearIndex(
+                    moved(a.index.offset), {s: moved(t) for s, t in a.index.strides.items()}
+                ),
+            )
+            if a.buffer is buffer
+            else a
             for a in (*op.inputs, op.output)
         ]
         *op.inputs, op.output = accesses
