@@ -35,8 +35,8 @@ from torch_spyre._inductor.planning import plan_kernel
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.footprints import Group, OpShape
-from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.planning.specs import kernel_of
 
 # ------------------------------------------------------------------------------------ work division

@@ -6,7 +6,6 @@ Says which loops there could be; ``tile.py`` makes them, and the cost model says
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from sympy import Symbol
 
@@ -17,36 +16,34 @@ from torch_spyre._inductor.planning.tile import Tiles
 
 MAX_TILES = 1024
 FAR = 4  # how many buffers away ops are taken along that need not be tiled
-TRIED = 3  # numbers of tiles: the fewest that may do, and more
+COUNTS = 3  # numbers of tiles to try: the fewest that may do, and more
 
 
-def tilings(ops: list[KernelOp], outside: set[Buffer], cores: int) -> Iterator[list[Tiles]]:
-    """Plans of tiles for ops that hand each other buffers that are ``outside`` of LX."""
-    found: list[dict[KernelOp, Symbol]] = []
-    free = [op for op in ops if not op.loops]
-    runs = _runs(ops, outside)
+def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 0) -> list[Tiles]:
+    """Loops around ops that hand each other ``large`` buffers; more tiles in later attempts."""
+    runs = _runs(ops, large)
     wanted = {op for run in runs for op in run}
+    free = [op for op in ops if not op.loops]
+    plan: list[Tiles] = []
+    more = False
     for run in runs:
         symbols = _loop(free, run, wanted) if all(op in free for op in run) else None
-        if symbols:
-            found.append(symbols)
-            free = [op for op in free if op not in symbols]
-    for attempt in range(TRIED):
-        plan = []
-        for symbols in found:
-            op, symbol = next(iter(symbols.items()))
-            counts = _counts(op.space[symbol], _needed(symbols, cores))
-            if counts:
-                plan.append(Tiles(counts[min(attempt, len(counts) - 1)], dict(symbols)))
-        if plan:
-            yield plan
+        if symbols is None:
+            continue
+        free = [op for op in free if op not in symbols]
+        op, symbol = next(iter(symbols.items()))
+        counts = _counts(op.space[symbol], _needed(symbols, cores))
+        if counts:
+            plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
+            more |= attempt < len(counts)
+    return plan if more else []
 
 
-def _runs(ops: list[KernelOp], outside: set[Buffer]) -> list[list[KernelOp]]:
-    """Ops that are connected by buffers outside, in order."""
+def _runs(ops: list[KernelOp], large: set[Buffer]) -> list[list[KernelOp]]:
+    """Ops that are connected by large buffers, in order."""
     runs: list[tuple[set[Buffer], list[KernelOp]]] = []
     for op in ops:
-        touched = {a.buffer for a in (*op.inputs, op.output)} & outside
+        touched = {a.buffer for a in (*op.inputs, op.output)} & large
         if not touched:
             continue
         joined, rest = [], []
@@ -129,4 +126,4 @@ def _needed(symbols: dict[KernelOp, Symbol], cores: int) -> int:
 
 def _counts(size: int, least: int) -> list[int]:
     divisors = [n for n in range(least, min(size, MAX_TILES) + 1) if size % n == 0]
-    return [n for n in divisors if n <= 4 * divisors[0]][:TRIED] if divisors else []
+    return [n for n in divisors if n <= 4 * divisors[0]][:COUNTS] if divisors else []

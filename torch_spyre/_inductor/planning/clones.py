@@ -109,7 +109,11 @@ def _read_source(copy: KernelOp, reads: Reads) -> bool:
     for op, position in reads:
         index = op.inputs[position].index
         moving = {s: t for s, t in index.strides.items() if t and op.space.get(s, 1) > 1}
-        if index.offset != target.index.offset or not moving.items() or not set(moving.values()) <= set(strides):
+        if (
+            index.offset != target.index.offset
+            or not moving.items()
+            or not set(moving.values()) <= set(strides)
+        ):
             return False
         found.append(LinearIndex(source.index.offset, {s: strides[t] for s, t in moving.items()}))
     for (op, position), index in zip(reads, found, strict=True):

@@ -27,6 +27,7 @@ from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
 BEAM_WIDTH = 12
+FIRST = 3  # of these, after which all ways to split an op are tried
 TRIED = 16  # of the ways to split an op, those that are best for itself
 WAIT_US = 0.1  # for all cores to meet
 
@@ -77,11 +78,12 @@ def _advanced(beam: list[_State], prices: OpPrices, gone: set[Buffer]) -> list[_
     hinted = hinted_splits(prices.shape)
     own = _candidates(prices) if hinted is None else [hinted]
     found: dict[object, _State] = {}
-    for state in beam:
+    for rank, state in enumerate(beam):
         inherited = _inherited(prices.shape, state) if hinted is None else ()
-        for splits in (*inherited, *own):
+        # Without a reason to go on from there, an op begins anew best where it is cheapest.
+        for splits in (*inherited, *(own if rank < FIRST else own[:1])):
             after = _with_op(state, prices, splits, gone)
-            key = frozenset((buffer, home.footprint) for buffer, home in after.homes.items())
+            key = frozenset((buffer, id(home.footprint)) for buffer, home in after.homes.items())
             if key not in found or after.cost < found[key].cost:
                 found[key] = after
     return sorted(found.values(), key=lambda state: state.cost)[:BEAM_WIDTH]
@@ -95,7 +97,7 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
         home = state.homes.get(access.buffer)
         if home is None:
             continue
-        if home.footprint == footprints[position]:
+        if home.footprint is footprints[position]:
             in_lx.add(position)
         elif homes.pop(access.buffer, None):
             cost += home.leaving + WAIT_US

@@ -6,6 +6,7 @@ core wrote (``torch_spyre.backend.schedule``). Ops agree on a buffer if they hav
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,12 @@ class Footprint:
         if self == other and not self.cohort:
             return False
         return self.begin < other.end and other.begin < self.end
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _the(footprint: Footprint) -> Footprint:
+    """One object for all that are equal: planning compares and hashes very many."""
+    return footprint
 
 
 class OpShape:
@@ -118,7 +125,7 @@ class OpShape:
                 uneven = of_all if count * parts != of_all else 0
                 shape.append((walk.sticks(symbol, unit), count, uneven))
         cohort = id(self.op) if self.contracted in order else 0
-        return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
+        return _the(Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort))
 
     def each_core_has_its_own(self, position: int, splits: Splits) -> bool:
         """Whether the cores together touch all of a buffer, each a part of its own."""

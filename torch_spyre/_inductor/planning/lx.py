@@ -33,16 +33,19 @@ class _Candidate:
         return STICK_BYTES * self.footprint.sticks_of_core
 
 
-def plan_lx(ops: list[KernelOp]) -> dict[Buffer, int]:
-    """The buffers in LX and their offsets there. Needs splits."""
+def plan_lx(ops: list[KernelOp]) -> tuple[dict[Buffer, int], set[Buffer]]:
+    """The buffers in LX and their offsets there; and those that there is no room for.
+
+    Needs splits.
+    """
     if not config.lx_planning:
-        return {}
+        return {}, set()
     candidates = _candidates(ops)
     places = _spacious(candidates)
+    buffers = {candidate.buffer for candidate in candidates}
     if places is None:
-        values = _values(ops, {candidate.buffer for candidate in candidates})
-        places = _solved(candidates, values)
-    return places
+        places = _solved(candidates, _values(ops, buffers))
+    return places, buffers - set(places)
 
 
 def _spacious(candidates: list[_Candidate]) -> dict[Buffer, int] | None:

@@ -58,7 +58,9 @@ class OpPrices:
         if shape.contracted is not None:
             factor = self.moved_by[1]
             rows = math.prod(
-                shape.chunk(symbol, parts) for symbol, parts in splits.items() if symbol not in factor
+                shape.chunk(symbol, parts)
+                for symbol, parts in splits.items()
+                if symbol not in factor
             )
             results = self.all_points // shape.op.space[shape.contracted]
             partial_sums = (splits.get(shape.contracted, 1) - 1) * results

@@ -77,9 +77,7 @@ def _arguments(ops: list[KernelOp]) -> list[Buffer]:
     return sorted(seen, key=lambda buffer: buffer.constant is not None)
 
 
-def _spec(
-    op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[str, int]]
-) -> OpSpec:
+def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[str, int]]) -> OpSpec:
     space: dict[Symbol, tuple[Expr, int]] = {
         s: (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
     }

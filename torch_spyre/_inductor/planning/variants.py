@@ -1,13 +1,13 @@
 """The ways a plan can go on when layouts are settled, of which the cost model chooses one.
 
-First with every loop as it is. If something then finds no place in LX, also with loops over tiles,
-and without LX; what takes the least modelled time is taken.
+First with every loop as it is. If something then finds no room in LX, also with loops over tiles;
+what takes the least modelled time is taken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sympy import Symbol
@@ -26,11 +26,14 @@ from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
 
+TRIED = 3  # plans of tiles
+
 
 @dataclass
 class Variant:
     ops: list[KernelOp]
     lx: dict[Buffer, int]  # offsets of what is in the scratchpads
+    no_room: set[Buffer]  # what could be there, but does not fit
 
     @property
     def microseconds(self) -> float:
@@ -48,23 +51,26 @@ def best_variant(ops: list[KernelOp]) -> Variant:
     ops = observed(clone_inputs, ops)
     spare = copied(ops)
     plain = _finished(ops, ())
-    outside = {a.buffer.name for op in plain.ops for a in _locals(op) if a.buffer not in plain.lx}
-    if not outside or not config.lx_planning:
+    if not plain.no_room:
         return plain
-    variants = [plain]
-    if config.auto_tiling:
-        cores = max(math.prod(op.splits.values()) for op in plain.ops)
-        for attempt in range(3):
-            fresh = copied(spare)
-            buffers = {a.buffer for op in fresh for a in _locals(op) if a.buffer.name in outside}
-            plans = list(tilings(fresh, buffers, cores))
-            if attempt >= len(plans):
-                break
-            try:
-                variants.append(_finished(fresh, plans[attempt]))
-            except NotTileable:
-                break
+    variants = [plain, *(_tiled(spare, plain) if config.auto_tiling else ())]
     return min(variants, key=lambda variant: variant.microseconds)
+
+
+def _tiled(spare: list[KernelOp], plain: Variant) -> Iterator[Variant]:
+    """With loops over tiles around what has no room otherwise."""
+    names = {buffer.name for buffer in plain.no_room}
+    cores = max(math.prod(op.splits.values()) for op in plain.ops)
+    for attempt in range(TRIED):
+        ops = copied(spare)
+        large = {a.buffer for op in ops for a in _locals(op) if a.buffer.name in names}
+        tiles = tilings(ops, large, cores, attempt)
+        if not tiles:
+            return
+        try:
+            yield _finished(ops, tiles)
+        except NotTileable:
+            return
 
 
 def _times(op: KernelOp) -> int:
@@ -80,8 +86,8 @@ def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
         ops = observed(lambda ops: coarse_tile(ops, tiles), ops)
     for run in (products_first, cut_alike, chunk_large_tensors, divide_work):
         ops = observed(run, ops)
-    lx = plan_lx(ops)
-    return Variant(drop_clones(ops, lx), lx)
+    lx, no_room = plan_lx(ops)
+    return Variant(drop_clones(ops, lx), lx, no_room)
 
 
 def copied(ops: list[KernelOp]) -> list[KernelOp]:
