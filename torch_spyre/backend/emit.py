@@ -102,8 +102,10 @@ class _Emitter:
         """
         result: list[Run | Work | WorkLoop] = []
         for run in self._joined(entries, careful=False):
-            sound = not isinstance(run, Run) or run.is_sound()
-            result += [run] if sound else self._joined(run.works, careful=True)
+            if isinstance(run, Run) and not run.is_sound():
+                result += self._joined(run.works, careful=True)
+            else:
+                result.append(run)
         return result
 
     def _joined(self, entries: Entries, careful: bool) -> list[Run | Work | WorkLoop]:

@@ -46,9 +46,8 @@ def _runs(ops: list[KernelOp], large: set[Buffer]) -> list[list[KernelOp]]:
         touched = {a.buffer for a in (*op.inputs, op.output)} & large
         if not touched:
             continue
-        joined, rest = [], []
-        for run in runs:
-            (joined if run[0] & touched else rest).append(run)
+        joined = [run for run in runs if run[0] & touched]
+        rest = [run for run in runs if not run[0] & touched]
         buffers = touched.union(*(run[0] for run in joined))
         runs = [*rest, (buffers, [*(each for run in joined for each in run[1]), op])]
     return [members for _, members in runs if len(members) > 1]
