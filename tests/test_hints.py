@@ -208,6 +208,21 @@ def test_names_pass_through_views():
     tiled(function, named("SHD", 128, 256), named("HSD", seed=1), loops=1)
 
 
+def test_what_a_view_cuts_another_one_puts_together():
+    """Keys and values of all rows are needed before the first row of scores: a second loop."""
+
+    def function(x, y):
+        with spyre_hint(num_tiles_per_dim={"S": 2}):
+            heads = (x * 2).view(128, 4, 64).transpose(0, 1).relu()
+            scores = heads @ heads.transpose(1, 2)
+            rows = (torch.softmax(scores, -1) @ heads).transpose(0, 1).reshape(128, 256)
+        with spyre_hint(work_div={"K": 4}):
+            return rows * y
+
+    code = tiled(function, named("SK"), named("SK", seed=1), loops=2, same_bits=False)
+    assert splits_in(code)[-1] == ("mul", [1, 4])
+
+
 def test_names_pass_through_broadcasts_reductions_and_products():
     def function(x, y, z):
         a = (x.sum(1, keepdim=True) + y) @ z  # M, N from its parts
