@@ -125,8 +125,8 @@ def test_a_kernel_that_cannot_be_planned_leaves_what_is_known(tmp_path, monkeypa
         torch.compile(lambda x: x.exp() + 1)(card(5))
     (folder,) = tmp_path.glob("run_*/torchinductor/*/spyre/not_compiled_0")
     assert "it will not" in (folder / "error.txt").read_text()
-    assert "exp(" in (folder / "ir_0_stubborn_before.txt").read_text()
-    assert "did not end" in (folder / "ir_0_stubborn_after.txt").read_text()
+    assert "exp(" in (folder / "ir_00_stubborn_before.txt").read_text()
+    assert "did not end" in (folder / "ir_00_stubborn_after.txt").read_text()
 
 
 def test_nothing_is_written_unless_asked_for(tmp_path):

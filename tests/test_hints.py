@@ -167,21 +167,30 @@ def test_scopes_are_separate_loops():
     tiled(function, named("MN"), loops=2)
 
 
-def test_gradients_are_tiled_too_where_names_are_known():
-    def function(x, y):
-        with spyre_hint(num_tiles_per_dim={"M": 4}):
-            return (x.exp() @ y).sum()
+def test_gradients_of_what_was_tiled_are_right():
+    """Backward graphs have no hints: there, the bias is a sum over M, which cores do not share."""
 
-    x, y = named("MK", scale=0.1), named("KN", seed=1, scale=0.1)
-    x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
-    for tensor, names in ((x, "MK"), (y, "KN")):
+    def function(x, y, bias):
+        with spyre_hint(num_tiles_per_dim={"K": 2}, work_div={"M": 4}):
+            return (x.exp() @ y + bias).tanh()
+
+    args = [named(n, seed=i, scale=0.1) for i, n in enumerate(("MK", "KN", "N"))]
+    args = [arg.detach().requires_grad_() for arg in args]
+    for tensor, names in zip(args, ("MK", "KN", "N"), strict=True):
         name_tensor_dims(tensor, list(names))
+
+    def run(*args):
+        result = torch.compile(function)(*args)
+        result.sum().backward()
+
     with config.patch(compile_fallback="error"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="a dimension of .* has no name")
-        torch.compile(function)(x, y).backward()
-    right = [t.detach().cpu().double().requires_grad_() for t in (x, y)]
-    function(*right).backward()
-    for ours, theirs in zip((x, y), right, strict=True):
+        _, (forward, backward) = run_and_get_code(run, *args)
+    assert forward.count("LoopSpec(") == 1
+    assert "LoopSpec(" not in backward
+    right = [arg.detach().cpu().double().requires_grad_() for arg in args]
+    function(*right).sum().backward()
+    for ours, theirs in zip(args, right, strict=True):
         assert_near(ours.grad, theirs.grad)
 
 
@@ -197,6 +206,21 @@ def test_names_pass_through_views():
             return (heads + 1) * y
 
     tiled(function, named("SHD", 128, 256), named("HSD", seed=1), loops=1)
+
+
+def test_what_a_view_cuts_another_one_puts_together():
+    """Keys and values of all rows are needed before the first row of scores: a second loop."""
+
+    def function(x, y):
+        with spyre_hint(num_tiles_per_dim={"S": 2}):
+            heads = (x * 2).view(128, 4, 64).transpose(0, 1).relu()
+            scores = heads @ heads.transpose(1, 2)
+            rows = (torch.softmax(scores, -1) @ heads).transpose(0, 1).reshape(128, 256)
+        with spyre_hint(work_div={"K": 4}):
+            return rows * y
+
+    code = tiled(function, named("SK"), named("SK", seed=1), loops=2, same_bits=False)
+    assert splits_in(code)[-1] == ("mul", [1, 4])
 
 
 def test_names_pass_through_broadcasts_reductions_and_products():

@@ -289,6 +289,7 @@ def tensor_guards() -> None:
         match_on_id_for_tensor,
     )
 
+    from torch_spyre._inductor.hints import hints_were_given
     from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
 
     original = GuardBuilder.TENSOR_MATCH
@@ -306,13 +307,20 @@ def tensor_guards() -> None:
         )
         if layout is None or None in sizes:  # where sizes vary, layouts do
             return
-        code = f"{self.arg_ref(guard)}.device_tensor_layout() == {layout!r}, named {dims}"
+
+        def lies_so(tensor: torch.Tensor) -> bool:
+            return bool(tensor.device_tensor_layout() == layout)  # type: ignore[attr-defined]
+
+        def lies_so_and_is_named_so(tensor: torch.Tensor) -> bool:
+            return lies_so(tensor) and dims_of_tensor(tensor) == dims
+
+        code = f"{self.arg_ref(guard)}.device_tensor_layout() == {layout!r}"
+        check = lies_so
+        if dims is not None or hints_were_given():  # others do not look at names
+            code += f", and its dimensions are called {dims}"
+            check = lies_so_and_is_named_so
         self.get_guard_manager(guard).add_lambda_guard(
-            lambda tensor: (
-                tensor.device_tensor_layout() == layout and dims_of_tensor(tensor) == dims
-            ),
-            get_verbose_code_parts(code, guard),
-            guard.user_stack,
+            check, get_verbose_code_parts(code, guard), guard.user_stack
         )
 
     GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]

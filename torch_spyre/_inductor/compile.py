@@ -169,6 +169,7 @@ def compile_spyre(
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
         placements = {}
         dims = {}
+        hints = {}
         # The table itself has no stable text for the key of the cache; its maker is a name.
         kwargs["get_decomp_fn"] = decompositions
         if not kwargs.get("is_backward"):
@@ -180,8 +181,10 @@ def compile_spyre(
                     placements[name] = placement
                     if named_dims is not None:
                         dims[name] = named_dims
-        hints = {} if config.ignore_work_division_hints else hints_in(gm.graph.nodes)
-        hinted = HintedGraph(hints, dims, forward=not kwargs.get("is_backward"))
+            # Backward graphs have none: nothing that they take has names.
+            if not config.ignore_work_division_hints:
+                hints = hints_in(gm.graph.nodes)
+        hinted = HintedGraph(hints, dims)
         try:
             with (
                 inductor_config.patch(settings),

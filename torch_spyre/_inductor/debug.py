@@ -120,8 +120,8 @@ def _directory() -> Path | None:
 def _write_passes(folder: Path, record: Sequence[Pass]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, entry in enumerate(record):
-        (folder / f"ir_{number}_{entry.name}_before.txt").write_text(entry.before)
-        (folder / f"ir_{number}_{entry.name}_after.txt").write_text(entry.after)
+        (folder / f"ir_{number:02}_{entry.name}_before.txt").write_text(entry.before)
+        (folder / f"ir_{number:02}_{entry.name}_after.txt").write_text(entry.after)
 
 
 def _write_kernel(folder: Path, kernel: Kernel) -> None:

@@ -26,11 +26,9 @@ class HintedGraph:
         self,
         hints: Mapping[Hint, torch.fx.Node],
         inputs: Mapping[str, TensorDims],
-        forward: bool = True,
     ) -> None:
         self.hints = hints  # with the first node that each is about
         self.names = NamedDims(inputs)
-        self.forward = forward
         self.found: dict[Hint, set[str]] = {}  # dimensions of the ops that each is about
 
     def name_loops(self, node: Any, ops: Sequence[KernelOp]) -> None:
@@ -50,12 +48,7 @@ class HintedGraph:
                 warn_of_untracked(ops[-1])
 
     def check_all_used(self) -> None:
-        """Raise :class:`InvalidHint` for a dimension that no op of a hint's scope has.
-
-        Not of backward graphs: what they take from the forward one has no names.
-        """
-        if not self.forward:
-            return
+        """Raise :class:`InvalidHint` for a dimension that no op of a hint's scope has."""
         for hint, node in self.hints.items():
             known = self.found.get(hint, set())
             for kind, wanted in (("spyre_hint", hint.tiles), ("work_division_hint", hint.work_div)):

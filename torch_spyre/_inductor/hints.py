@@ -7,7 +7,6 @@ decompositions. The compiler reads it back with :func:`hints_of`.
 
 from __future__ import annotations
 
-import itertools
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,11 +62,18 @@ def spyre_hint(
     )
 
 
-_scopes = itertools.count()
+_scopes = 0  # that there were
 
 
 def _key() -> str:
-    return f"{PREFIX}{next(_scopes)}"
+    global _scopes
+    _scopes += 1
+    return f"{PREFIX}{_scopes}"
+
+
+def hints_were_given() -> bool:
+    """Whether this process has met a hint at all."""
+    return _scopes > 0
 
 
 def _text(

@@ -139,7 +139,7 @@ class NamedDims:
                         continue
                     known = dims.setdefault(symbol, parts)
                     if {p.name for p in known} != {p.name for p in parts}:
-                        log.warning(
+                        log.info(
                             "%s: what %s is called differs, %s or %s: the first is taken",
                             *(op.op, symbol, _text(known), _text(parts)),
                         )
@@ -172,12 +172,16 @@ def _walked(digits: Digits, stride: int, extent: int) -> DimParts:
     """What a loop walks through; nothing if it is not all named."""
     if stride <= 0:
         return ()
-    parts = []
+    parts: list[DimPart] = []
     for digit in sorted(digits, key=lambda digit: -digit.stride):
         low, high = max(stride, digit.stride), min(stride * extent, digit.end)
         if high > low and high % low == 0 and low % digit.stride == 0:
-            unit = digit.part.unit * (low // digit.stride)
-            parts.append(DimPart(digit.part.name, high // low, unit))
+            part = DimPart(digit.part.name, high // low, digit.part.unit * (low // digit.stride))
+            above = parts[-1] if parts else None
+            if above and (above.name, above.unit) == (part.name, part.unit * part.size):
+                part = DimPart(part.name, above.size * part.size, part.unit)  # cut by a view before
+                parts.pop()
+            parts.append(part)
     return tuple(parts) if math.prod(part.size for part in parts) == extent else ()
 
 

@@ -107,19 +107,24 @@ class _Made:
 # ------------------------------------------------------------------------------------------- checks
 
 
+def why_not(op: KernelOp, symbol: Symbol, count: int) -> str | None:
+    """Why a loop of an op cannot be cut into so many tiles; None if it can."""
+    extent = op.space[symbol]
+    if symbol in (loop.symbol for loop in op.loops):
+        return "it is tiled already, by a loop around"
+    if extent % count:
+        return f"its size {extent} is not divisible by {count}"
+    if symbol in op.reduced and op.op not in COMBINES:
+        return f"{op.op} of tiles does not give {op.op} of all"
+    return _cut_sticks(op, symbol, extent // count)
+
+
 def _check(tiles: Tiles, around: dict[KernelOp, list[Symbol]]) -> None:
     what = f"dimension {tiles.name!r}" if tiles.name else "a loop"
     for op, symbol in tiles.symbols.items():
-        extent = op.space[symbol]
-        why = None
-        if symbol in around.get(op, []) or symbol in (loop.symbol for loop in op.loops):
+        why = why_not(op, symbol, tiles.count)
+        if symbol in around.get(op, []):
             why = "it is tiled already, by a loop around"
-        elif extent % tiles.count:
-            why = f"its size {extent} is not divisible by {tiles.count}"
-        elif symbol in op.reduced and op.op not in COMBINES:
-            why = f"{op.op} of tiles does not give {op.op} of all"
-        else:
-            why = _cut_sticks(op, symbol, extent // tiles.count)
         if why:
             raise NotTileable(f"{tiles.count} tiles of {what}: {why}", op=op)
     inside = {op: [*around.get(op, []), symbol] for op, symbol in tiles.symbols.items()}
@@ -167,25 +172,31 @@ class _Run:
         self.before: list[KernelOp] = []
         self.body: list[KernelOp] = []
         self.after: list[KernelOp] = []
+        self.touched: dict[Buffer, list[tuple[KernelOp, Access]]] = {}  # by body and after
 
     def takes(self, op: KernelOp) -> bool:
         if op not in self.tiles.symbols:
             return True
-        if any(next(_meetings(op, late), None) for late in self.after):
-            return False
         return all(
-            self._same_tile(op, one, other, access)
-            for other in self.body
-            for one, access in _meetings(op, other)
+            other in self.tiles.symbols and self._same_tile(op, one, other, access)
+            for one, other, access in self._meetings(op)
         )
 
     def add(self, op: KernelOp) -> None:
-        if op in self.tiles.symbols:
-            self.body.append(op)
-        elif any(next(_meetings(op, other), None) for other in (*self.body, *self.after)):
-            self.after.append(op)
-        else:
+        inside = op in self.tiles.symbols
+        if not inside and next(self._meetings(op), None) is None:
             self.before.append(op)
+            return
+        (self.body if inside else self.after).append(op)
+        for access in (*op.inputs, op.output):
+            self.touched.setdefault(access.buffer, []).append((op, access))
+
+    def _meetings(self, op: KernelOp) -> Iterator[tuple[Access, KernelOp, Access]]:
+        """Accesses to what ops in the loop or after it touch too, if one of them writes."""
+        for access in (*op.inputs, op.output):
+            for other, met in self.touched.get(access.buffer, ()):
+                if access is op.output or met is other.output:
+                    yield access, other, met
 
     def _same_tile(self, op: KernelOp, one: Access, other: KernelOp, access: Access) -> bool:
         """Whether two ops touch a buffer tile by tile: the same one in every iteration."""
@@ -224,14 +235,6 @@ class _Run:
         for inner in self.tiles.inner:
             parts = [_tiled(part, inner, made) for part in parts]
         return [op for part in parts for op in part]
-
-
-def _meetings(one: KernelOp, other: KernelOp) -> Iterator[tuple[Access, Access]]:
-    """Accesses of two ops to one buffer, if one of them writes."""
-    for access in (*one.inputs, one.output):
-        for met in (*other.inputs, other.output):
-            if access.buffer is met.buffer and (access is one.output or met is other.output):
-                yield access, met
 
 
 def _tile_step(
