@@ -266,6 +266,17 @@ class ChainStep : public Step {
       traffic.written += values_.tensors[store.tensor].view.written().written;
     return traffic;
   }
+  OpCost cost() const override {
+    double passes = 0;
+    for (const ChainValue& value : values_.values)
+      if (value.kind == Chain::Kind::pointwise) {
+        passes += sfp_passes(op_info(value.op));
+      } else if (value.kind == Chain::Kind::reduce) {
+        passes += kPassesReduce;
+      }
+    const std::int64_t elements = values_.shape.lines * values_.shape.length;
+    return shared_cost(traffic(), elements, DataFormat::SEN169_FP16, passes);
+  }
 
   void run(std::span<const Extent> operands) const override {
     std::vector<std::byte*> to;

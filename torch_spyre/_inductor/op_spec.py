@@ -68,6 +68,7 @@ class OpSpec:
     args: list[TensorArg]  # index tensors, inputs, then the output
     op_info: dict[str, Any] = field(default_factory=dict)
     tiled_symbols: list[Symbol] = field(default_factory=list)
+    source: str = field(default="", compare=False, repr=False)  # the user's line, for people
 
     @property
     def constants(self) -> dict[str, float]:

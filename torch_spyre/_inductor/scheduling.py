@@ -22,9 +22,10 @@ from torch_spyre._inductor.build_kernel import (
     template_text,
 )
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel, user_line
 from torch_spyre._inductor.hinted_graph import refuse_hints
 from torch_spyre._inductor.observe import Pass
+from torch_spyre._inductor.op_spec import OpSpec, walk
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
@@ -89,7 +90,8 @@ class SuperDSCScheduling(BaseScheduling):
                 continue
             self._mark_run(planned.nodes, planned.inside)
             source = kernel_source(planned.kernel)
-            name = self._define("async_compile.sdsc", source, planned.nodes)
+            lines = f", sources={_source_lines(planned.kernel)}"
+            name = self._define("async_compile.sdsc", source, planned.nodes, lines)
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
             args = map(_on_card, planned.kernel.operands)
             V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
@@ -142,7 +144,7 @@ class SuperDSCScheduling(BaseScheduling):
             node.mark_run()
 
     def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
-        """The name of the kernel in the wrapper; kernels with equal source have one."""
+        """The name of the kernel in the wrapper; equal kernels have one, whatever is told about them."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
@@ -168,6 +170,14 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _source_lines(kernel: Kernel) -> tuple[list[str], list[int]]:
+    """The user's lines of a kernel's ops: each line once, and which one every op comes from."""
+    lines: dict[str, int] = {}
+    ops = [op for op in walk([*kernel.specs]) if isinstance(op, OpSpec)]
+    numbers = [lines.setdefault(user_line(op.source), len(lines)) for op in ops]
+    return list(lines), numbers
 
 
 def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:

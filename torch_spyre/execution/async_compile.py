@@ -18,6 +18,7 @@ from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
     SDSCKernelRunner,
+    Sources,
     UnimplementedKernelRunner,
     Views,
 )
@@ -42,6 +43,7 @@ class SpyreAsyncCompile(AsyncCompile):
         constants: Constants = (),
         pool_bytes: int = 0,
         views: Views | None = None,
+        sources: Sources = ((), ()),
     ) -> SDSCKernelRunner | UnimplementedKernelRunner:
         """A kernel from its OpSpecs, or from their text, which is read only if it is a new one."""
         if not isinstance(specs, str):
@@ -61,7 +63,9 @@ class SpyreAsyncCompile(AsyncCompile):
             with about_bundle(name, lambda: kernel_of(specs)):
                 binary = kernel_cache.program_from(source, make)
         log.info("%s: a program of %d bytes", name, len(binary))
-        return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes, views)
+        return SDSCKernelRunner(
+            name, binary, expected, outputs, constants, pool_bytes, views, sources
+        )
 
     def sdsc_template(
         self, name: str, text: str, kept: int, origins: Sequence[str] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import torch
@@ -11,11 +12,14 @@ import torch
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Ramp
+from torch_spyre.backend.account import accounts_in
+from torch_spyre.cost import Account
 
 log = logging.getLogger("spyre.execution")
 
 # Layout, strides and storage offset that a kernel was compiled for.
 Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
+Sources = tuple[Sequence[str], Sequence[int]]
 Constants = Sequence[tuple[float | Ramp, torch.dtype]]
 # Size, stride and offset in the storage, by the number of the argument.
 Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]]
@@ -33,6 +37,7 @@ class SDSCKernelRunner:
         constants: Constants = (),  # operands of its own, after the arguments
         pool_bytes: int = 0,  # of intermediates: an operand of its own, before the arguments
         views: Views | None = None,  # arguments of which it takes a copy of a view
+        sources: Sources = ((), ()),  # the user's lines, and which one each op comes from
     ) -> None:
         self.name = name
         self.binary = binary
@@ -41,7 +46,17 @@ class SDSCKernelRunner:
         self.constants = constants
         self.pool_bytes = pool_bytes
         self.views = views
+        self.sources = sources
         self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
+
+    @property
+    def accounts(self) -> list[Account]:
+        """What the kernel's ops cost, in order, and from which lines of the user's they come."""
+        accounts = accounts_in(self.binary)
+        lines, numbers = self.sources
+        if len(numbers) != len(accounts):  # loops were written out, or nobody said
+            return accounts
+        return [replace(a, source=lines[n]) for a, n in zip(accounts, numbers, strict=True)]
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""

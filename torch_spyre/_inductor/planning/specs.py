@@ -120,4 +120,4 @@ def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[st
         info["compute"] = "int64"
     if str(op.output.buffer.dtype) == "torch.bool":
         info["narrow"] = "bool"
-    return OpSpec(op.op, bool(op.reduced), space, args, info)
+    return OpSpec(op.op, bool(op.reduced), space, args, info, source=op.origin)
