@@ -28,6 +28,7 @@ from torch_spyre.machine import load as load_machine
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
 BEAM_WIDTH = 12
 FIRST = 3  # of these, after which all ways to split an op are tried
+FAR = 8  # how many ops ahead readers are looked for
 TRIED = 16  # of the ways to split an op, those that are best for itself
 WAIT_US = 0.1  # for all cores to meet
 
@@ -38,10 +39,11 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     Needs final layouts, and the loops of products in order, which they keep.
     """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
-    beam = [_State(0.0, {}, {})]
+    shapes = [OpShape(op) for op in ops]
+    beam = [_State(0.0, 0.0, {}, {})]
     for time, op in enumerate(ops):
         gone = {a.buffer for a in (*op.inputs, op.output) if last_use[a.buffer] == time}
-        beam = _advanced(beam, OpPrices(OpShape(op)), gone)
+        beam = _advanced(beam, OpPrices(shapes[time]), gone, _next_reader(shapes, time))
     state: _State | None = beam[0]
     for op in reversed(ops):
         assert state is not None
@@ -68,25 +70,70 @@ class _State:
     """A choice for the ops so far."""
 
     cost: float  # microseconds
+    expected: float  # microseconds more, because ops to come cannot agree with all
     homes: dict[Buffer, _Home]  # of what later ops need
     splits: Splits  # of the last op
     before: _State | None = None
 
 
-def _advanced(beam: list[_State], prices: OpPrices, gone: set[Buffer]) -> list[_State]:
+@dataclass
+class _Reader:
+    """The next op that reads a result, and what it reads besides."""
+
+    shape: OpShape
+    position: int  # of the result among its inputs
+
+    def wants(self, position: int, footprint: Footprint) -> list[Footprint] | None:
+        """Of all that it touches, if it is to touch one input so."""
+        splits = self.shape.splits_like(position, footprint)
+        return self.shape.footprints(splits) if splits is not None else None
+
+    def others(self, homes: dict[Buffer, _Home]) -> Iterator[tuple[int, _Home]]:
+        """Its other inputs that are at home in LX."""
+        for position, access in enumerate(self.shape.op.inputs):
+            home = homes.get(access.buffer)
+            if position != self.position and home is not None:
+                yield position, home
+
+    def expected(self, homes: dict[Buffer, _Home], own: _Home) -> float:
+        """What leaves LX when it reads a result that is at home there."""
+        wanted = self.wants(self.position, own.footprint)
+        if wanted is None:
+            return own.leaving
+        return sum(
+            min(own.leaving, home.leaving)
+            for position, home in self.others(homes)
+            if wanted[position] is not home.footprint
+        )
+
+
+def _next_reader(shapes: list[OpShape], time: int) -> _Reader | None:
+    written = shapes[time].op.output.buffer
+    for shape in shapes[time + 1 : time + 1 + FAR]:
+        for position, access in enumerate(shape.op.inputs):
+            if access.buffer is written:
+                return _Reader(shape, position)
+    return None
+
+
+def _advanced(
+    beam: list[_State], prices: OpPrices, gone: set[Buffer], reader: _Reader | None
+) -> list[_State]:
     """The best ways to go on with one more op, of those that leave its result alike only one."""
     hinted = hinted_splits(prices.shape)
     own = _candidates(prices) if hinted is None else [hinted]
     found: dict[object, _State] = {}
     for rank, state in enumerate(beam):
-        inherited = _inherited(prices.shape, state) if hinted is None else ()
+        inherited = _inherited(prices.shape, state, reader) if hinted is None else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
         for splits in (*inherited, *(own if rank < FIRST else own[:1])):
             after = _with_op(state, prices, splits, gone)
+            home = after.homes.get(prices.shape.op.output.buffer)
+            after.expected = reader.expected(after.homes, home) if reader and home else 0
             key = frozenset((buffer, id(home.footprint)) for buffer, home in after.homes.items())
             if key not in found or after.cost < found[key].cost:
                 found[key] = after
-    return sorted(found.values(), key=lambda state: state.cost)[:BEAM_WIDTH]
+    return sorted(found.values(), key=lambda state: state.cost + state.expected)[:BEAM_WIDTH]
 
 
 def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer]) -> _State:
@@ -101,6 +148,8 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
             in_lx.add(position)
         elif homes.pop(access.buffer, None):
             cost += home.leaving + WAIT_US
+    if splits.get(shape.contracted, 1) > 1:
+        cost += WAIT_US  # for the cores that share a result
     for buffer in gone:
         homes.pop(buffer, None)
     output = shape.op.output.buffer
@@ -111,7 +160,7 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
             in_lx.add(len(footprints) - 1)
             homes[output] = home
     cost += prices.microseconds(splits, in_lx) * math.prod(loop.count for loop in shape.op.loops)
-    return _State(cost, homes, splits, state)
+    return _State(cost, 0.0, homes, splits, state)
 
 
 # --------------------------------------------------------------------------------------- candidates
@@ -130,7 +179,9 @@ def _candidates(prices: OpPrices) -> list[Splits]:
         """Of equally fast ones those that leave a result to one core, and that split outer loops:
         parts in one piece are what other ops, with other loops, most likely want."""
         of_result = splits.get(shape.contracted, 1)
-        return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
+        waiting = WAIT_US if of_result > 1 else 0
+        outer = [-parts for parts in splits.values()]
+        return prices.microseconds(splits) + waiting, of_result, outer
 
     return sorted(candidates, key=preference)[:TRIED]
 
@@ -207,10 +258,17 @@ def _span(shape: OpShape, splits: Splits) -> int:
     return STICK_BYTES * max(footprint.span for footprint in shape.footprints(splits))
 
 
-def _inherited(shape: OpShape, state: _State) -> Iterator[Splits]:
-    """Splits with which an input is read as it was written."""
+def _inherited(shape: OpShape, state: _State, reader: _Reader | None) -> Iterator[Splits]:
+    """Splits with which an input is read as it was written, or the result as its reader has what
+    else it reads."""
     for position, access in enumerate(shape.op.inputs):
         home = state.homes.get(access.buffer)
         splits = shape.splits_like(position, home.footprint) if home else None
         if splits is not None:
             yield splits
+    for position, home in reader.others(state.homes) if reader else ():
+        wanted = reader.wants(position, home.footprint) if reader else None
+        if wanted is not None and reader:
+            splits = shape.splits_like(len(shape.op.inputs), wanted[reader.position])
+            if splits is not None:
+                yield splits
