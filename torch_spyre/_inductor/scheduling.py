@@ -144,7 +144,7 @@ class SuperDSCScheduling(BaseScheduling):
             node.mark_run()
 
     def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
-        """The name of the kernel in the wrapper; equal kernels have one, whatever is told of them."""
+        """The name of the kernel in the wrapper; equal kernels have one, whoever made them."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:

@@ -6,6 +6,7 @@ Says which loops there could be; ``tile.py`` makes them, and the cost model says
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from sympy import Symbol
 
@@ -27,15 +28,16 @@ def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 
     plan: list[Tiles] = []
     more = False
     for run in runs:
-        symbols = _loop(free, run, wanted) if all(op in free for op in run) else None
-        if symbols is None:
+        if any(op not in free for op in run):
             continue
-        free = [op for op in free if op not in symbols]
-        op, symbol = next(iter(symbols.items()))
-        counts = _counts(op.space[symbol], _needed(symbols, cores))
-        if counts:
-            plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
-            more |= attempt < len(counts)
+        for symbols in _loops(free, run, wanted):
+            op, symbol = next(iter(symbols.items()))
+            counts = _counts(op.space[symbol], _needed(symbols, cores))
+            if counts:
+                plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
+                more |= attempt < len(counts)
+                free = [op for op in free if op not in symbols]
+                break
     return plan if more else []
 
 
@@ -53,15 +55,14 @@ def _runs(ops: list[KernelOp], large: set[Buffer]) -> list[list[KernelOp]]:
     return [members for _, members in runs if len(members) > 1]
 
 
-def _loop(
+def _loops(
     near: list[KernelOp], run: list[KernelOp], wanted: set[KernelOp]
-) -> dict[KernelOp, Symbol] | None:
-    """A loop that all ops of a run have, the outermost there is; ops nearby may have it, too."""
+) -> Iterator[dict[KernelOp, Symbol]]:
+    """Loops that all ops of a run have, the outermost first; ops nearby may have them, too."""
     for symbol in _by_stride(run[0].output):
         symbols = _spread(run, symbol, near, wanted)
         if symbols is not None:
-            return {op: symbols[op] for op in near if op in symbols}
-    return None
+            yield {op: symbols[op] for op in near if op in symbols}
 
 
 def _by_stride(access: Access) -> list[Symbol]:
