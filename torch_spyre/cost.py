@@ -15,6 +15,8 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch  # noqa: F401  (_C needs its libraries)
+
 from torch_spyre._C import (
     OpCost,
     Price,
