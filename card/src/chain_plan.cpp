@@ -45,10 +45,14 @@ class Lowering {
     std::vector<std::pair<int, ChainWrite>> once, block;
     for (const ChainStore& store : values_.stores) {
       const ChainValue& value = values_.values[store.value];
+      const ChainTensor& tensor = values_.tensors[store.tensor];
       const int from = buffer_of(store.value);
+      if (with_part(tensor)) {
+        emit_store(value, from, tensor);
+        continue;
+      }
       buffer(from).whole = true;
-      (value.dims.lines ? block : once)
-          .emplace_back(from, ChainWrite{{}, &value, &values_.tensors[store.tensor]});
+      (value.dims.lines ? block : once).emplace_back(from, ChainWrite{{}, &value, &tensor});
     }
     place_buffers();
     for (auto& [from, write] : once) plan_.once_writes.push_back(placed(from, write, false));
@@ -62,7 +66,7 @@ class Lowering {
   struct Buffer {
     ChainDims dims;
     bool of_run;
-    bool whole = false;        // of a block: loaded or stored
+    bool whole = false;        // of a block: loaded or stored with it
     bool free = false;         // others have its place
     std::size_t last_use = 0;  // number of an instruction of the block
     std::int64_t offset = 0;
@@ -85,10 +89,16 @@ class Lowering {
 
   int add(const ChainInstruction& instruction, std::initializer_list<int> inputs, bool of_run) {
     const Draft draft{instruction, inputs, new_buffer(instruction.dims, of_run)};
-    const bool load = instruction.kind == ChainInstruction::Kind::load;
-    buffer(draft.out).whole = load;
-    (of_run ? once_ : load ? loads_ : block_).push_back(draft);
+    const bool with_block =
+        instruction.kind == ChainInstruction::Kind::load && !instruction.with_part;
+    buffer(draft.out).whole = with_block;
+    (of_run ? once_ : with_block ? loads_ : block_).push_back(draft);
     return draft.out;
+  }
+
+  /// Whether a tensor is loaded or stored with the part that is computed.
+  bool with_part(const ChainTensor& tensor) const {
+    return !plan_.across && tensor.dims == kFull && tensor.view.plain();
   }
 
   /// The value as it is.
@@ -97,10 +107,15 @@ class Lowering {
     const ChainValue& value = values_.values[index];
     if (buffer < 0 && value.kind == Chain::Kind::load) {
       const auto [known, is_new] = loaded_.try_emplace(value.tensor, -1);
+      const ChainTensor& tensor = values_.tensors[value.tensor];
       if (is_new)
         known->second = add(
-            ChainInstruction{
-                .kind = ChainInstruction::Kind::load, .dims = value.dims, .value = &value},
+            ChainInstruction{.kind = ChainInstruction::Kind::load,
+                             .dims = value.dims,
+                             .value = &value,
+                             .tensor = &tensor,
+                             .with_part = with_part(tensor),
+                             .convert = Converters(tensor.view.format(), DataFormat::IEEE_FP32)},
             {}, !value.dims.lines);
       buffer = known->second;
     }
@@ -127,6 +142,16 @@ class Lowering {
     draft.out = new_buffer(value.dims, !value.dims.lines);
     buffer_of_[index] = draft.out;
     (value.dims.lines ? block_ : once_).push_back(draft);
+  }
+
+  void emit_store(const ChainValue& value, int from, const ChainTensor& tensor) {
+    ChainInstruction instruction{.kind = ChainInstruction::Kind::store,
+                                 .dims = value.dims,
+                                 .value = &value,
+                                 .tensor = &tensor};
+    instruction.convert =
+        Converters(DataFormat::IEEE_FP32, tensor.view.format(), narrow_of(value, tensor));
+    block_.push_back({instruction, {from}, -1});
   }
 
   void emit_sweep(const ChainGroup& group) {
@@ -224,23 +249,41 @@ class Lowering {
     }
     std::vector<std::int64_t> free_full, free_columns;
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      // Ops do not work in place: the result's buffer is taken before the inputs' are free.
+      // Of all ops, only sweeps work in place: the result's buffer is taken before the inputs' are
+      // free.
+      if (in_place(i)) release(block_[i].in[0], free_full);
       for (const int result : {block_[i].out, block_[i].reduced}) {
         if (result < 0 || buffer(result).whole) continue;
         Buffer& out = buffer(result);
         take(out, out.dims == kFull ? free_full : free_columns);
       }
       for (const int in : block_[i].in) {
-        Buffer& each = buffer(in);
-        if (each.of_run || each.whole || each.last_use > i || each.free) continue;
-        each.free = true;
-        (each.dims == kFull ? free_full : free_columns).push_back(each.offset);
+        if (!ends_with(in, i)) continue;
+        release(in, buffer(in).dims == kFull ? free_full : free_columns);
       }
     }
     plan_.once_work = plan_.once_floats;
     plan_.block_work = plan_.block_floats;
     plan_.once_floats += work_floats(once_, 1, false);
     plan_.block_floats += work_floats(block_, plan_.part_lines, plan_.across);
+  }
+
+  /// Whether nothing needs the buffer of a part after instruction i.
+  bool ends_with(int index, std::size_t i) {
+    const Buffer& each = buffer(index);
+    return !each.of_run && !each.whole && !each.free && each.last_use <= i;
+  }
+
+  bool in_place(std::size_t i) {
+    const Draft& draft = block_[i];
+    return draft.instruction.kind == ChainInstruction::Kind::sweep && draft.out >= 0 &&
+           !buffer(draft.out).whole && ends_with(draft.in[0], i) &&
+           std::count(draft.in.begin(), draft.in.end(), draft.in[0]) == 1;
+  }
+
+  void release(int index, std::vector<std::int64_t>& free) {
+    buffer(index).free = true;
+    free.push_back(buffer(index).offset);
   }
 
   void take(Buffer& buffer, std::vector<std::int64_t>& free) {
@@ -372,7 +415,9 @@ void ChainPlan::choose_blocks(const ChainValues& values) {
     const std::int64_t block = std::clamp(kLoaded / tensors, kPart, kBlock);
     block_length = whole_lines ? some_length : std::min({run, kPart, some_length});
     block_lines = std::clamp(block / block_length, std::int64_t{1}, some_lines);
-    part_lines = std::clamp(kPart / block_length, std::int64_t{1}, block_lines);
+    const bool scattered = largest && largest->plain() && largest->plain()->scattered();
+    part_lines =
+        std::clamp((scattered ? kBlock : kPart) / block_length, std::int64_t{1}, block_lines);
   }
   line_blocks = ceil_div(lines, block_lines);
   position_blocks = ceil_div(some_length, block_length);

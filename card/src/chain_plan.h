@@ -1,10 +1,11 @@
 // How a chain is executed, worked out when a program is loaded: in which blocks, by which
 // instructions, in which buffers.
 //
-// A block is a rectangle of lines and positions that is loaded and stored at once: enough that
-// pieces of memory are not too short, and no more than a core's own cache holds. It is computed
-// part by part, a few lines each, in buffers that stay in the nearest cache. Values that lines
-// share are computed once a run, before the blocks.
+// A block is a rectangle of lines and positions that is computed part by part, a few lines each, in
+// buffers that stay in the nearest cache. Plain lines are loaded and stored with their part. All
+// else is loaded and stored with the block: enough that pieces of memory are not too short, and no
+// more than a core's own cache holds. Values that lines share are computed once a run, before the
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -49,15 +50,19 @@ struct ChainInstruction {
   enum class Kind : std::uint8_t {
     scalar,  ///< sets one float
     load,
+    store,  ///< of a part
     pointwise,
     sweep,  ///< a group
     reduce,
     spread  ///< from fewer dims to more
   };
   Kind kind;
-  ChainDims dims;                     ///< of the result
-  ChainDims from = {};                ///< of what is spread
-  const ChainValue* value = nullptr;  ///< what a load, a pointwise op or a reduction computes
+  ChainDims dims;                       ///< of the result
+  ChainDims from = {};                  ///< of what is spread
+  const ChainValue* value = nullptr;    ///< what is computed, loaded or stored
+  const ChainTensor* tensor = nullptr;  ///< of a load or a store
+  bool with_part = false;               ///< of a load: with the part that is computed
+  Converters convert = {};              ///< then, and of a store
   float scalar = 0;
   ChainInput in[kMaxInputs] = {};
   int number_input = -1;                  ///< of a pointwise op: which one is a number, if any
