@@ -16,13 +16,20 @@
 
 namespace spyre::card {
 
-/// A buffer of floats: of the run, or of the block that is being computed.
+/// Where floats are.
 struct ChainPlace {
-  bool of_run = false;
+  enum class Home : std::uint8_t {
+    run,     ///< a buffer of the run
+    block,   ///< a buffer with all lines of a block
+    part,    ///< a buffer with the lines of a part
+    loaded,  ///< the tensor itself, which is packed fp32: neither loaded
+    stored   ///< nor stored
+  };
+  Home home = Home::run;
   bool moves = false;       ///< on with the block's position
+  bool positions = false;   ///< what is there has positions
   std::int64_t offset = 0;  ///< floats
-  bool of_block = false;    ///< it has all lines of a block, not only those of a part
-  bool positions = false;   ///< what is in it has positions
+  std::size_t tensor = 0;   ///< if it is in one
 };
 
 /// An input of a pointwise op. A part is stripes, one after the other: lines or, across,
@@ -50,7 +57,8 @@ struct ChainInstruction {
   enum class Kind : std::uint8_t {
     scalar,  ///< sets one float
     load,
-    store,  ///< of a part
+    store,   ///< of a part
+    settle,  ///< what is in its tensor already, as storing would
     pointwise,
     sweep,  ///< a group
     reduce,
@@ -92,6 +100,7 @@ struct ChainPlan {
   std::vector<ChainWrite> once_writes, block_writes;
   std::int64_t once_floats = 0, block_floats = 0;  ///< of all buffers
   std::int64_t once_work = 0, block_work = 0;      ///< where the work space of reductions begins
+  std::vector<std::size_t> computed_in;            ///< tensors that are the home of a value
 
   /// Floats of a value with these dims: of the run, or of so many lines.
   std::int64_t floats(const ChainDims& dims, std::int64_t lines) const {

@@ -65,6 +65,8 @@ inline Narrow narrow_of(const ChainValue& value, const ChainTensor& to) {
 struct ChainValues {
   explicit ChainValues(PayloadReader& reader);
 
+  bool loaded(std::size_t tensor) const;
+
   LineShape shape;
   std::vector<ChainTensor> tensors;
   std::vector<ChainValue> values;

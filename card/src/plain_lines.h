@@ -46,6 +46,13 @@ class PlainLines {
   /// stick of several lines at once, else all sticks of one line after the other.
   bool scattered() const { return sticks_.count > 16; }
 
+  /// Whether lines of so many elements follow each other without a gap.
+  bool packed(std::int64_t length) const {
+    return sticks_.count == 1 &&
+           (dims_.empty() || (dims_.size() == 1 && dims_[0].step == length * bytes_));
+  }
+  std::int64_t offset() const { return offset_; }
+
   void gather(const std::byte* tensor, const PackedLines& lines, const Converters& convert,
               float* block) const;
   void scatter(const float* block, const PackedLines& lines, const Converters& convert,

@@ -62,13 +62,14 @@ struct ReduceWork {
 class Worker {
  public:
   Worker(std::span<std::byte* const> from, std::span<std::byte* const> to, float* run_memory,
-         float* memory, float* work, const ChainTensor* first_tensor)
+         float* memory, float* work, const ChainValues& values)
       : from_(from),
         to_(to),
         run_memory_(run_memory),
         memory_(memory),
         work_(work),
-        first_tensor_(first_tensor) {}
+        first_tensor_(values.tensors.data()),
+        line_length_(values.shape.length) {}
 
   void run(std::span<const ChainInstruction> instructions, const Part& part) const {
     for (const ChainInstruction& each : instructions) {
@@ -82,6 +83,9 @@ class Worker {
           break;
         case ChainInstruction::Kind::store:
           store(each, part);
+          break;
+        case ChainInstruction::Kind::settle:
+          drop_payloads(at(each.in[0].place, part), part.count(each.dims));
           break;
         case ChainInstruction::Kind::pointwise:
           compute(each, part, out);
@@ -112,10 +116,22 @@ class Worker {
 
  private:
   float* at(const ChainPlace& place, const Part& part) const {
-    float* const buffer = (place.of_run ? run_memory_ : memory_) + place.offset;
-    if (place.moves) return buffer + part.position;
-    if (!place.of_block) return buffer;
-    return buffer + part.line_of_block * (place.positions ? part.length : 1);
+    using Home = ChainPlace::Home;
+    switch (place.home) {
+      case Home::run:
+        return run_memory_ + place.offset + (place.moves ? part.position : 0);
+      case Home::part:
+        return memory_ + place.offset;
+      case Home::block:
+        return memory_ + place.offset + part.line_of_block * (place.positions ? part.length : 1);
+      default: {
+        std::byte* const tensor = (place.home == Home::loaded ? from_ : to_)[place.tensor];
+        const std::int64_t line = part.line + part.line_of_block;
+        return reinterpret_cast<float*>(tensor +
+                                        first_tensor_[place.tensor].view.plain()->offset()) +
+               line * line_length_ + part.position;
+      }
+    }
   }
   std::size_t index(const ChainTensor& tensor) const {
     return static_cast<std::size_t>(&tensor - first_tensor_);
@@ -256,6 +272,7 @@ class Worker {
   const std::span<std::byte* const> from_, to_;
   float *const run_memory_, *const memory_, *const work_;
   const ChainTensor* const first_tensor_;
+  const std::int64_t line_length_;
 };
 
 class ChainStep : public Step {
@@ -273,10 +290,8 @@ class ChainStep : public Step {
 
   Traffic traffic() const override {
     Traffic traffic;
-    for (const auto* instructions : {&plan_.once, &plan_.loads, &plan_.block})
-      for (const ChainInstruction& each : *instructions)
-        if (each.kind == ChainInstruction::Kind::load)
-          traffic.read += each.tensor->view.read().read;
+    for (std::size_t i = 0; i < values_.tensors.size(); ++i)
+      if (values_.loaded(i)) traffic.read += values_.tensors[i].view.read().read;
     for (const ChainStore& store : values_.stores)
       traffic.written += values_.tensors[store.tensor].view.written().written;
     return traffic;
@@ -288,16 +303,17 @@ class ChainStep : public Step {
       to.push_back(operands[static_cast<std::size_t>(tensor.operand)].data);
     std::vector<std::byte*> from = to;
     std::vector<std::vector<std::byte>> copies;
+    const std::vector<Aside> aside = compute_aside(to, copies);
     copy_disturbed(to, from, copies);
 
     const Scratch<float> run_memory(ScratchSlot::results, plan_.once_floats);
-    const ChainTensor* const tensors = values_.tensors.data();
     const Part whole{0, 1, 0, values_.shape.length, 1, false};
     const Worker once(from, to, run_memory.data(), run_memory.data(),
-                      run_memory.data() + plan_.once_work, tensors);
+                      run_memory.data() + plan_.once_work, values_);
     run_once(once, whole);
     run_blocks(to, from, run_memory.data());
     once.write(plan_.once_writes, whole);
+    for (const Aside& each : aside) std::copy(each.computed.begin(), each.computed.end(), each.to);
   }
 
  private:
@@ -308,18 +324,44 @@ class ChainStep : public Step {
       worker.run({&each, 1}, each.dims.lines ? block : whole);
   }
 
+  /// Elements that are computed beside the tensor that they are stored in.
+  struct Aside {
+    std::span<const std::byte> computed;
+    std::byte* to;
+  };
+
+  /// A value that has its home in a tensor is there before it is complete. So its memory must be no
+  /// other tensor's.
+  std::vector<Aside> compute_aside(std::vector<std::byte*>& to,
+                                   std::vector<std::vector<std::byte>>& copies) const {
+    std::vector<Aside> aside;
+    const std::vector<std::byte*> data = to;
+    for (const std::size_t home : plan_.computed_in) {
+      const LineView& view = values_.tensors[home].view;
+      bool shared = false;
+      for (std::size_t i = 0; i < data.size(); ++i)
+        shared |= i != home && overlap(data[home], view, data[i], values_.tensors[i].view);
+      if (!shared) continue;
+      const auto [begin, end] = view.range();
+      copies.emplace_back(end);
+      to[home] = copies.back().data();
+      aside.push_back({std::span(copies.back()).subspan(begin), data[home] + begin});
+    }
+    return aside;
+  }
+
   /// Tensors whose elements are overwritten before they are read are read first.
   void copy_disturbed(const std::vector<std::byte*>& to, std::vector<std::byte*>& from,
                       std::vector<std::vector<std::byte>>& copies) const {
     for (std::size_t load = 0; load < values_.tensors.size(); ++load) {
       const LineView& view = values_.tensors[load].view;
       const auto disturbed = [&](const ChainStore& store) {
-        return in_blocks(store) && disturbs(to[load], view, to[store.tensor], view_of(store));
+        return in_blocks(store) && disturbs(from[load], view, to[store.tensor], view_of(store));
       };
-      if (!loaded_by_block(load) ||
+      if (!values_.loaded(load) || !values_.tensors[load].dims.lines ||
           std::none_of(values_.stores.begin(), values_.stores.end(), disturbed))
         continue;
-      copies.emplace_back(to[load], to[load] + view.range().end);
+      copies.emplace_back(from[load], from[load] + view.range().end);
       from[load] = copies.back().data();
     }
   }
@@ -330,9 +372,8 @@ class ChainStep : public Step {
     const auto run_block = [&](std::int64_t block) {
       const Scratch<float> memory(ScratchSlot::block, plan_.block_floats);
       float* const work = memory.data() + plan_.block_work;
-      const ChainTensor* const tensors = values_.tensors.data();
       const Part whole = block_at(block);
-      const Worker worker(from, to, run_memory, memory.data(), work, tensors);
+      const Worker worker(from, to, run_memory, memory.data(), work, values_);
       worker.run(plan_.loads, whole);
       run_parts(worker, whole);
       worker.write(plan_.block_writes, whole);
@@ -385,12 +426,6 @@ class ChainStep : public Step {
   bool in_blocks(const ChainStore& store) const { return values_.values[store.value].dims.lines; }
   const LineView& view_of(const ChainStore& store) const {
     return values_.tensors[store.tensor].view;
-  }
-  bool loaded_by_block(std::size_t tensor) const {
-    return std::any_of(values_.values.begin(), values_.values.end(), [&](const ChainValue& value) {
-      return value.needed && value.kind == Chain::Kind::load && value.dims.lines &&
-             value.tensor == tensor;
-    });
   }
 
   ChainValues values_;
