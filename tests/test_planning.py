@@ -132,7 +132,7 @@ def test_conversions_are_done_by_neighbours():
     x, w = torch.randn(4, 70).half(), torch.randn(70).half()
     folded = run_on_card(plan_kernel(widened_sum()), x=x, w=w)["out"]
     untouched = through([p for p in PASSES if p is not fold_casts], widened_sum())
-    apart = run_on_card(kernel_of(untouched, {}, *plan_pool(untouched)), x=x, w=w)["out"]
+    apart = run_on_card(kernel_of(untouched, *plan_pool(untouched)), x=x, w=w)["out"]
     assert torch.equal(folded, apart)
 
 

@@ -308,7 +308,7 @@ def test_the_back_end_waits_where_planning_expects_it(ops, planning):
         expected[-1].append(each.op)
         group = group.with_op(shape, each.splits, set())
     with config.patch(hbm_planning=planning):
-        assert groups_of(kernel_of(ops, {}, *plan_pool(ops))) == expected
+        assert groups_of(kernel_of(ops, *plan_pool(ops))) == expected
 
 
 def test_a_chain_of_ops_lives_in_one_place():

@@ -44,4 +44,4 @@ def plan_kernel(ops: list[KernelOp]) -> Kernel:
     for run in PASSES:
         ops = observed(run, ops)
     best = best_variant(ops)
-    return kernel_of(best.ops, best.lx, *plan_pool(best.ops, best.lx))
+    return kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)

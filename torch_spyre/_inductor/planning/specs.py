@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
+from types import MappingProxyType
 
 import sympy
 from sympy import Expr, Symbol
@@ -18,9 +20,12 @@ SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 
 def kernel_of(
-    ops: list[KernelOp], lx: dict[Buffer, int], pool: dict[Buffer, int], pool_bytes: int
+    ops: list[KernelOp],
+    pool: Mapping[Buffer, int],
+    pool_bytes: int,
+    lx: Mapping[Buffer, int] = MappingProxyType({}),
 ) -> Kernel:
-    """The kernel that runs the ops, with locals where ``lx`` and ``pool`` say."""
+    """The kernel that runs the ops, with locals where ``pool`` and ``lx`` say."""
     args = _arguments(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
