@@ -5,21 +5,36 @@ PyTorch imports this package by itself (entry point ``torch.backends``); after
 Nothing is started until a device is used.
 """
 
-from typing import Any
-
 from torch_spyre.version import __version__
 
-__all__ = ["__version__", "explain", "profiler"]
+__all__ = [
+    "__version__",
+    "declare_tensor_dim",
+    "explain",
+    "get_op_hints",
+    "name_tensor_dims",
+    "profiler",
+    "spyre_hint",
+]
 
 profiler = None  # no profiler bridge yet; the public package has the same answer
 
+# What users call, and where it is; not imported before.
+_ON_USE = {
+    "declare_tensor_dim": "_inductor.propagate_named_dims",
+    "name_tensor_dims": "_inductor.propagate_named_dims",
+    "get_op_hints": "_inductor.hints",
+    "spyre_hint": "_inductor.hints",
+    "explain": "explanation",
+}
 
-def __getattr__(name: str) -> Any:
-    if name == "explain":  # on first use: not cheap to import
-        from torch_spyre.explanation import explain
 
-        return explain
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_ON_USE[name]}"), name)
 
 
 def _autoload() -> None:

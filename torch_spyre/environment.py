@@ -95,6 +95,8 @@ VARIABLES = [
     Variable(
         "SPYRE_INDUCTOR_ENABLE_FUSION", "1", "compiler: 0 makes a kernel of every loop of a graph"
     ),
+    Variable("DXP_LX_FRAC_AVAIL", "0.2", "compiler: part of LX that is left to the back end"),
+    Variable("SPYRE_INDUCTOR_IGNORE_HINTS", "0", "compiler: 1 ignores what spyre_hint says"),
     Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
     Variable("MAX_BUCKETS", "32", "compiler: into how many buckets a dynamic dimension divides"),
     Variable("MIN_DEFAULT_GRANULARITY", "4", "compiler: sizes in a bucket, at least"),

@@ -41,11 +41,7 @@ class Grouping {
       ChainGroup& group = ending[i];
       if (group.members.empty()) continue;
       add_reduction(i, group);
-      if (group.reduce != ChainGroup::kNone) {
-        swallowed[group.reduce] = true;
-      } else if (group.members.size() == 1) {
-        group.members.clear();
-      }
+      if (group.reduce != ChainGroup::kNone) swallowed[group.reduce] = true;
     }
   }
 

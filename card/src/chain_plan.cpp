@@ -45,10 +45,14 @@ class Lowering {
     std::vector<std::pair<int, ChainWrite>> once, block;
     for (const ChainStore& store : values_.stores) {
       const ChainValue& value = values_.values[store.value];
+      const ChainTensor& tensor = values_.tensors[store.tensor];
       const int from = buffer_of(store.value);
-      buffer(from).whole = true;
-      (value.dims.lines ? block : once)
-          .emplace_back(from, ChainWrite{{}, &value, &values_.tensors[store.tensor]});
+      if (with_part(tensor)) {
+        emit_store(value, from, tensor);
+        continue;
+      }
+      if (buffer(from).home == Home::part) buffer(from).home = Home::block;
+      (value.dims.lines ? block : once).emplace_back(from, ChainWrite{{}, &value, &tensor});
     }
     place_buffers();
     for (auto& [from, write] : once) plan_.once_writes.push_back(placed(from, write, false));
@@ -59,13 +63,14 @@ class Lowering {
   }
 
  private:
+  using Home = ChainPlace::Home;
   struct Buffer {
     ChainDims dims;
-    bool of_run;
-    bool whole = false;        // of a block: loaded or stored
+    Home home;
     bool free = false;         // others have its place
     std::size_t last_use = 0;  // number of an instruction of the block
     std::int64_t offset = 0;
+    std::size_t tensor = 0;
   };
   struct Draft {
     ChainInstruction instruction;
@@ -78,17 +83,44 @@ class Lowering {
     ChainInput::Kind kind = ChainInput::Kind::same;
   };
 
-  int new_buffer(const ChainDims& dims, bool of_run) {
-    buffers_.push_back({dims, of_run});
+  int new_buffer(const ChainDims& dims, Home home) {
+    buffers_.push_back({dims, home});
     return static_cast<int>(buffers_.size()) - 1;
   }
 
   int add(const ChainInstruction& instruction, std::initializer_list<int> inputs, bool of_run) {
-    const Draft draft{instruction, inputs, new_buffer(instruction.dims, of_run)};
-    const bool load = instruction.kind == ChainInstruction::Kind::load;
-    buffer(draft.out).whole = load;
-    (of_run ? once_ : load ? loads_ : block_).push_back(draft);
+    const bool with_block =
+        instruction.kind == ChainInstruction::Kind::load && !instruction.with_part;
+    const Home home = of_run ? Home::run : with_block ? Home::block : Home::part;
+    const Draft draft{instruction, inputs, new_buffer(instruction.dims, home)};
+    (of_run ? once_ : with_block ? loads_ : block_).push_back(draft);
     return draft.out;
+  }
+
+  /// Whether a tensor is loaded or stored with the part that is computed.
+  bool with_part(const ChainTensor& tensor) const {
+    return !plan_.across && tensor.dims == kFull && tensor.view.plain();
+  }
+
+  /// Whether a part of the tensor is as it would be in a buffer.
+  bool packed(const ChainTensor& tensor) const {
+    const bool whole_lines = plan_.block_length == values_.shape.length || plan_.part_lines == 1;
+    return with_part(tensor) && whole_lines && tensor.view.format() == DataFormat::IEEE_FP32 &&
+           tensor.view.plain()->packed(values_.shape.length);
+  }
+
+  bool stored_as_loaded(std::size_t tensor) const {
+    return std::any_of(values_.stores.begin(), values_.stores.end(), [&](const ChainStore& store) {
+      const ChainValue& value = values_.values[store.value];
+      return value.kind == Chain::Kind::load && value.tensor == tensor;
+    });
+  }
+
+  /// Whether one store is all that has to do with the tensor.
+  bool used_once(std::size_t tensor) const {
+    return !values_.loaded(tensor) &&
+           std::count_if(values_.stores.begin(), values_.stores.end(),
+                         [&](const ChainStore& store) { return store.tensor == tensor; }) == 1;
   }
 
   /// The value as it is.
@@ -97,14 +129,26 @@ class Lowering {
     const ChainValue& value = values_.values[index];
     if (buffer < 0 && value.kind == Chain::Kind::load) {
       const auto [known, is_new] = loaded_.try_emplace(value.tensor, -1);
-      if (is_new)
-        known->second = add(
-            ChainInstruction{
-                .kind = ChainInstruction::Kind::load, .dims = value.dims, .value = &value},
-            {}, !value.dims.lines);
+      if (is_new) known->second = load(value);
       buffer = known->second;
     }
     return buffer;
+  }
+
+  int load(const ChainValue& value) {
+    const ChainTensor& tensor = values_.tensors[value.tensor];
+    if (packed(tensor) && !stored_as_loaded(value.tensor)) {
+      const int in_tensor = new_buffer(value.dims, Home::loaded);
+      buffer(in_tensor).tensor = value.tensor;
+      return in_tensor;
+    }
+    return add(ChainInstruction{.kind = ChainInstruction::Kind::load,
+                                .dims = value.dims,
+                                .value = &value,
+                                .tensor = &tensor,
+                                .with_part = with_part(tensor),
+                                .convert = Converters(tensor.view.format(), DataFormat::IEEE_FP32)},
+               {}, !value.dims.lines);
   }
 
   void emit(std::size_t index) {
@@ -124,9 +168,29 @@ class Lowering {
       instruction.by_stripe |=
           source.kind == ChainInput::Kind::repeat || source.kind == ChainInput::Kind::numbers;
     }
-    draft.out = new_buffer(value.dims, !value.dims.lines);
+    draft.out = new_buffer(value.dims, value.dims.lines ? Home::part : Home::run);
     buffer_of_[index] = draft.out;
     (value.dims.lines ? block_ : once_).push_back(draft);
+  }
+
+  void emit_store(const ChainValue& value, int from, const ChainTensor& tensor) {
+    ChainInstruction instruction{.kind = ChainInstruction::Kind::store,
+                                 .dims = value.dims,
+                                 .value = &value,
+                                 .tensor = &tensor};
+    const Narrow narrow = narrow_of(value, tensor);
+    Buffer& buffer = this->buffer(from);
+    const auto index = static_cast<std::size_t>(&tensor - values_.tensors.data());
+    if (packed(tensor) && narrow == Narrow::none && buffer.home == Home::part &&
+        value.kind != Chain::Kind::load && used_once(index)) {
+      instruction.kind = ChainInstruction::Kind::settle;
+      buffer.home = Home::stored;
+      buffer.tensor = index;
+      plan_.computed_in.push_back(index);
+    } else {
+      instruction.convert = Converters(DataFormat::IEEE_FP32, tensor.view.format(), narrow);
+    }
+    block_.push_back({instruction, {from}, -1});
   }
 
   void emit_sweep(const ChainGroup& group) {
@@ -152,11 +216,11 @@ class Lowering {
       if (stage.has_number) stage.number_repeats = use(member, member.number);
       draft.instruction.stages.push_back(stage);
     }
-    if (group.stored) draft.out = buffer_of_[last] = new_buffer(value.dims, false);
+    if (group.stored) draft.out = buffer_of_[last] = new_buffer(value.dims, Home::part);
     if (group.reduce != ChainGroup::kNone) {
       const ChainValue& reduction = values_.values[group.reduce];
       draft.instruction.reduction = &reduction;
-      draft.reduced = buffer_of_[group.reduce] = new_buffer(reduction.dims, false);
+      draft.reduced = buffer_of_[group.reduce] = new_buffer(reduction.dims, Home::part);
     }
     block_.push_back(draft);
   }
@@ -216,31 +280,49 @@ class Lowering {
     for (std::size_t i = 0; i < block_.size(); ++i)
       for (const int in : block_[i].in) buffer(in).last_use = i;
     for (Buffer& each : buffers_) {
-      std::int64_t& floats = each.of_run ? plan_.once_floats : plan_.block_floats;
-      if (!each.of_run && !each.whole) continue;
+      const bool of_run = each.home == Home::run;
+      if (!of_run && each.home != Home::block) continue;
+      std::int64_t& floats = of_run ? plan_.once_floats : plan_.block_floats;
       each.offset = floats;
-      floats +=
-          aligned(plan_.floats(each.dims, each.of_run ? plan_.part_lines : plan_.block_lines));
+      floats += aligned(plan_.floats(each.dims, of_run ? plan_.part_lines : plan_.block_lines));
     }
     std::vector<std::int64_t> free_full, free_columns;
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      // Ops do not work in place: the result's buffer is taken before the inputs' are free.
+      // Of all ops, only sweeps work in place: the result's buffer is taken before the inputs' are
+      // free.
+      if (in_place(i)) release(block_[i].in[0], free_full);
       for (const int result : {block_[i].out, block_[i].reduced}) {
-        if (result < 0 || buffer(result).whole) continue;
+        if (result < 0 || buffer(result).home != Home::part) continue;
         Buffer& out = buffer(result);
         take(out, out.dims == kFull ? free_full : free_columns);
       }
       for (const int in : block_[i].in) {
-        Buffer& each = buffer(in);
-        if (each.of_run || each.whole || each.last_use > i || each.free) continue;
-        each.free = true;
-        (each.dims == kFull ? free_full : free_columns).push_back(each.offset);
+        if (!ends_with(in, i)) continue;
+        release(in, buffer(in).dims == kFull ? free_full : free_columns);
       }
     }
     plan_.once_work = plan_.once_floats;
     plan_.block_work = plan_.block_floats;
     plan_.once_floats += work_floats(once_, 1, false);
     plan_.block_floats += work_floats(block_, plan_.part_lines, plan_.across);
+  }
+
+  /// Whether nothing needs the buffer of a part after instruction i.
+  bool ends_with(int index, std::size_t i) {
+    const Buffer& each = buffer(index);
+    return each.home == Home::part && !each.free && each.last_use <= i;
+  }
+
+  bool in_place(std::size_t i) {
+    const Draft& draft = block_[i];
+    return draft.instruction.kind == ChainInstruction::Kind::sweep && draft.out >= 0 &&
+           buffer(draft.out).home == Home::part && ends_with(draft.in[0], i) &&
+           std::count(draft.in.begin(), draft.in.end(), draft.in[0]) == 1;
+  }
+
+  void release(int index, std::vector<std::int64_t>& free) {
+    buffer(index).free = true;
+    free.push_back(buffer(index).offset);
   }
 
   void take(Buffer& buffer, std::vector<std::int64_t>& free) {
@@ -269,8 +351,8 @@ class Lowering {
 
   ChainPlace place(int index, bool in_block) {
     const Buffer& each = buffer(index);
-    return {each.of_run, in_block && each.of_run && each.dims == kRow, each.offset,
-            each.whole && !each.of_run, each.dims.positions};
+    const bool moves = in_block && each.home == Home::run && each.dims == kRow;
+    return {each.home, moves, each.dims.positions, each.offset, each.tensor};
   }
 
   ChainWrite placed(int from, ChainWrite write, bool in_block) {
@@ -372,7 +454,9 @@ void ChainPlan::choose_blocks(const ChainValues& values) {
     const std::int64_t block = std::clamp(kLoaded / tensors, kPart, kBlock);
     block_length = whole_lines ? some_length : std::min({run, kPart, some_length});
     block_lines = std::clamp(block / block_length, std::int64_t{1}, some_lines);
-    part_lines = std::clamp(kPart / block_length, std::int64_t{1}, block_lines);
+    const bool scattered = largest && largest->plain() && largest->plain()->scattered();
+    part_lines =
+        std::clamp((scattered ? kBlock : kPart) / block_length, std::int64_t{1}, block_lines);
   }
   line_blocks = ceil_div(lines, block_lines);
   position_blocks = ceil_div(some_length, block_length);

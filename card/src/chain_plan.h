@@ -1,10 +1,11 @@
 // How a chain is executed, worked out when a program is loaded: in which blocks, by which
 // instructions, in which buffers.
 //
-// A block is a rectangle of lines and positions that is loaded and stored at once: enough that
-// pieces of memory are not too short, and no more than a core's own cache holds. It is computed
-// part by part, a few lines each, in buffers that stay in the nearest cache. Values that lines
-// share are computed once a run, before the blocks.
+// A block is a rectangle of lines and positions that is computed part by part, a few lines each, in
+// buffers that stay in the nearest cache. Plain lines are loaded and stored with their part. All
+// else is loaded and stored with the block: enough that pieces of memory are not too short, and no
+// more than a core's own cache holds. Values that lines share are computed once a run, before the
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,20 @@
 
 namespace spyre::card {
 
-/// A buffer of floats: of the run, or of the block that is being computed.
+/// Where floats are.
 struct ChainPlace {
-  bool of_run = false;
+  enum class Home : std::uint8_t {
+    run,     ///< a buffer of the run
+    block,   ///< a buffer with all lines of a block
+    part,    ///< a buffer with the lines of a part
+    loaded,  ///< the tensor itself, which is packed fp32: neither loaded
+    stored   ///< nor stored
+  };
+  Home home = Home::run;
   bool moves = false;       ///< on with the block's position
+  bool positions = false;   ///< what is there has positions
   std::int64_t offset = 0;  ///< floats
-  bool of_block = false;    ///< it has all lines of a block, not only those of a part
-  bool positions = false;   ///< what is in it has positions
+  std::size_t tensor = 0;   ///< if it is in one
 };
 
 /// An input of a pointwise op. A part is stripes, one after the other: lines or, across,
@@ -49,15 +57,20 @@ struct ChainInstruction {
   enum class Kind : std::uint8_t {
     scalar,  ///< sets one float
     load,
+    store,   ///< of a part
+    settle,  ///< what is in its tensor already, as storing would
     pointwise,
     sweep,  ///< a group
     reduce,
     spread  ///< from fewer dims to more
   };
   Kind kind;
-  ChainDims dims;                     ///< of the result
-  ChainDims from = {};                ///< of what is spread
-  const ChainValue* value = nullptr;  ///< what a load, a pointwise op or a reduction computes
+  ChainDims dims;                       ///< of the result
+  ChainDims from = {};                  ///< of what is spread
+  const ChainValue* value = nullptr;    ///< what is computed, loaded or stored
+  const ChainTensor* tensor = nullptr;  ///< of a load or a store
+  bool with_part = false;               ///< of a load: with the part that is computed
+  Converters convert = {};              ///< then, and of a store
   float scalar = 0;
   ChainInput in[kMaxInputs] = {};
   int number_input = -1;                  ///< of a pointwise op: which one is a number, if any
@@ -87,6 +100,7 @@ struct ChainPlan {
   std::vector<ChainWrite> once_writes, block_writes;
   std::int64_t once_floats = 0, block_floats = 0;  ///< of all buffers
   std::int64_t once_work = 0, block_work = 0;      ///< where the work space of reductions begins
+  std::vector<std::size_t> computed_in;            ///< tensors that are the home of a value
 
   /// Floats of a value with these dims: of the run, or of so many lines.
   std::int64_t floats(const ChainDims& dims, std::int64_t lines) const {

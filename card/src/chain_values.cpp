@@ -1,5 +1,6 @@
 #include "chain_values.h"
 
+#include <algorithm>
 #include <string>
 
 #include "accumulation.h"
@@ -151,6 +152,12 @@ void ChainValues::read_store(PayloadReader& reader) {
                                        ", but value " + std::to_string(value) + " has " +
                                        described(from));
   stores.push_back(store);
+}
+
+bool ChainValues::loaded(std::size_t tensor) const {
+  return std::any_of(values.begin(), values.end(), [&](const ChainValue& value) {
+    return value.needed && value.kind == Chain::Kind::load && value.tensor == tensor;
+  });
 }
 
 void ChainValues::mark_needed() {

@@ -57,8 +57,15 @@ struct ChainStore {
   std::size_t value, tensor;
 };
 
+/// What storing does to the value. A boolean one has been narrowed when it was computed.
+inline Narrow narrow_of(const ChainValue& value, const ChainTensor& to) {
+  return value.narrow == Narrow::boolean ? Narrow::none : to.narrow;
+}
+
 struct ChainValues {
   explicit ChainValues(PayloadReader& reader);
+
+  bool loaded(std::size_t tensor) const;
 
   LineShape shape;
   std::vector<ChainTensor> tensors;

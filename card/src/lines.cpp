@@ -6,8 +6,6 @@
 #include <span>
 #include <type_traits>
 
-#include "thread_pool.h"
-
 namespace spyre::card {
 namespace {
 
@@ -154,6 +152,30 @@ LineView::LineView(PayloadReader& reader, const char* tensor, DataFormat format,
   // With as many visits as there are places, no place visited twice means every place visited.
   complete_ = visits_ == shape.lines * shape.length && all_distinct({0, shape.length, 1});
   distinct_ = all_distinct({1, 0, 0});
+  if (complete_) plain_ = plain_lines();
+}
+
+std::optional<PlainLines> LineView::plain_lines() const {
+  if (nests_.size() != 1 || nests_[0].dims.empty()) return {};
+  const Nest& nest = nests_[0];
+  const Dim& inner = nest.dims[0];
+  if (inner.offset != bytes_ || inner.position != 1 || inner.line != 0) return {};
+  PlainLines::Sticks sticks{inner.size, 0, 1};
+  std::vector<PlainLines::Dim> lines;
+  std::int64_t line = 1;  // of the next dimension of lines
+  for (std::size_t d = 1; d < nest.dims.size(); ++d) {
+    const Dim& dim = nest.dims[d];
+    if (dim.line == 0 && dim.position == inner.size) {
+      sticks.step = dim.offset;
+      sticks.count = dim.size;
+    } else if (dim.position == 0 && dim.line == line) {
+      lines.push_back({dim.size, dim.offset});
+      line *= dim.size;
+    } else {
+      return {};
+    }
+  }
+  return PlainLines(bytes_, nest.offset, sticks, std::move(lines));
 }
 
 void LineView::check_visits(const PayloadReader& reader, const char* tensor,
@@ -461,39 +483,5 @@ template void LineView::gather(const std::byte*, const LineWindow&, float*) cons
 template void LineView::gather(const std::byte*, const LineWindow&, std::int64_t*) const;
 template void LineView::scatter(const float*, const LineWindow&, std::byte*, Narrow) const;
 template void LineView::scatter(const std::int64_t*, const LineWindow&, std::byte*, Narrow) const;
-
-// -------------------------------------------------------------------------------------------
-// helpers
-
-LineShape read_line_shape(PayloadReader& reader, const char* count_field, const char* length_field,
-                          const char* line_name, const char* position_name) {
-  const std::int64_t lines = reader.within(count_field, 0, kMaxElements);
-  const std::int64_t length = reader.within(length_field, 0, kMaxElements);
-  std::int64_t elements;
-  if (__builtin_mul_overflow(lines, length, &elements) || elements > kMaxElements)
-    reader.refuse(length_field, std::to_string(lines) + " times " + std::to_string(length) +
-                                    " is more than a card has bytes");
-  return {lines, length, line_name, position_name};
-}
-
-std::int64_t block_elements(std::int64_t all, std::int64_t most) {
-  constexpr std::int64_t kWorthwhile = 8192;  // less is not worth waking a thread for
-  const std::int64_t share = all / (2 * ThreadPool::shared().size());
-  return std::clamp(share, std::min(kWorthwhile, most), most);
-}
-
-const LineKernels& line_kernels_at(SimdLevel level) {
-#if defined(__x86_64__)
-  if (level == SimdLevel::avx512) return avx512::line_kernels();
-  if (level == SimdLevel::avx2) return avx2::line_kernels();
-#endif
-  (void)level;
-  return baseline::line_kernels();
-}
-
-const LineKernels& line_kernels() {
-  static const LineKernels& kernels = line_kernels_at(simd());
-  return kernels;
-}
 
 }  // namespace spyre::card

@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "convert.h"
+#include "plain_lines.h"
 #include "reduce_kernels.h"
 #include "scratch.h"
 #include "step_payload.h"
@@ -56,6 +58,8 @@ class LineView {
   std::int64_t run_length() const {
     return nests_.empty() || nests_[0].dims.empty() ? 1 : nests_[0].dims[0].size;
   }
+  /// The same lines, if they lie in memory as plainly as that.
+  const std::optional<PlainLines>& plain() const { return plain_; }
   /// The same elements have the same line and position.
   bool same_places(const LineView& other) const;
 
@@ -89,6 +93,7 @@ class LineView {
   class Walk;
 
   void add(const LoopNest& nest);
+  std::optional<PlainLines> plain_lines() const;
   static void merge(std::vector<Dim>& dims);
   struct Weights {
     std::int64_t offset, line, position;
@@ -110,6 +115,7 @@ class LineView {
   std::int64_t visits_ = 0;
   ByteRange range_;
   bool complete_ = false, distinct_ = false, runs_along_ = true, one_line_ = true;
+  std::optional<PlainLines> plain_;
 };
 
 /// Whether what two views touch, of tensors that begin there, overlaps.

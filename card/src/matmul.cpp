@@ -79,33 +79,22 @@ Matmul normal(Matmul matmul) {
   return matmul;
 }
 
-/// Numbers that a thread calculates with. Grows as needed and stays: no allocation in steady state.
-class Scratch {
- public:
-  /// So many numbers, aligned to a cache line; what was there before is lost.
-  static float* get(std::int64_t numbers) {
-    thread_local Scratch scratch;
-    if (numbers > scratch.size_) scratch.grow(numbers);
-    return scratch.numbers_;
+/// So many numbers for a thread to calculate with, aligned to a page; what was there before is
+/// lost. They stay the thread's: no allocation in steady state.
+float* scratch_of(std::int64_t numbers) {
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+  thread_local std::unique_ptr<float, Free> memory;
+  thread_local std::int64_t size = 0;
+  if (numbers > size) {
+    memory.reset();
+    size = round_up(numbers, 1024);
+    memory.reset(static_cast<float*>(std::aligned_alloc(4096, static_cast<std::size_t>(size) * 4)));
+    if (!memory) size = 0, throw std::bad_alloc();
   }
-  Scratch() = default;
-  ~Scratch() { std::free(numbers_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
- private:
-  void grow(std::int64_t numbers) {
-    std::free(numbers_);
-    size_ = 0;
-    const std::int64_t bytes = round_up(numbers * 4, 4096);
-    numbers_ = static_cast<float*>(std::aligned_alloc(4096, static_cast<std::size_t>(bytes)));
-    if (!numbers_) throw std::bad_alloc();
-    size_ = bytes / 4;
-  }
-
-  float* numbers_ = nullptr;
-  std::int64_t size_ = 0;
-};
+  return memory.get();
+}
 
 }  // namespace
 
@@ -130,6 +119,8 @@ MatmulPlan::MatmulPlan(const Matmul& given, const MatmulMode& mode)
       kernels_(kernels_at(mode.simd)),
       c_lanes_(format_info(matmul_.c.format).elems_per_stick) {
   const Matmul& matmul = matmul_;
+  // Sticks that follow each other are one long stick.
+  if (matmul.c.n_stick_stride == c_lanes_) c_lanes_ = std::max(c_lanes_, matmul.n);
   const auto convert = [&](DataFormat src, DataFormat dst, Narrow narrow = Narrow::none) {
     return converter_at(mode.simd, mode.specials, src, dst, narrow);
   };
@@ -464,7 +455,7 @@ MatmulPlan::Workspace MatmulPlan::workspace(const Block& block) const {
   const std::int64_t column =
       std::max({kMaxPanelColumns * kBlockStride, stride, kStreamedRows * kStreamDepth});
   static_assert(kDotColumns * kStreamedRows * 16 <= kBlockDepth * kMaxPanelColumns);
-  float* next = Scratch::get(sums + chunk + a + panel + column);
+  float* next = scratch_of(sums + chunk + a + panel + column);
   const auto take = [&](std::int64_t numbers) { return std::exchange(next, next + numbers); };
   Workspace space{};
   space.stride = stride;

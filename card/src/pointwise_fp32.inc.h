@@ -5,7 +5,10 @@
 // them.
 
 #include "pointwise.h"
+// clang-format off: each needs what comes before it
 #include "vector_math.inc.h"
+#include "run_math.inc.h"
+// clang-format on
 
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
@@ -160,7 +163,6 @@ inline double sin_large(float x) { return no_angle(x) ? kNotANumber : sin_of(red
 inline double cos_large(float x) { return no_angle(x) ? kNotANumber : cos_of(reduce_large(x)); }
 inline double tan_large(float x) { return no_angle(x) ? kNotANumber : tan_of(reduce_large(x)); }
 
-inline float exp(float x) { return exp32_of(x); }
 inline double asin(double x) { return atan_of(x / __builtin_sqrt((1 - x) * (1 + x))); }
 inline double acos(double x) { return 2 * atan_of(__builtin_sqrt((1 - x) / (1 + x))); }
 inline double sinh(double x) {

@@ -86,6 +86,12 @@ void each(const void* const* in, void* out, const double* constants, size_t n) {
   }
 }
 
+/// An op of run_math.inc.h.
+template <auto op>
+void run(const void* const* in, void* out, const double*, size_t n) {
+  op(static_cast<const float*>(in[0]), static_cast<float*>(out), static_cast<int64_t>(n));
+}
+
 template <auto op, bool first>
 void with_number(const float* in, float number, float* out, size_t n) {
   float* __restrict const o = out;
@@ -229,13 +235,13 @@ constexpr Op kPointwiseOps[] = {
     real<fp32::reciprocal>(F::reciprocal),
     real<fp32::sqrt>(F::sqrt),
     real<fp32::rsqrt>(F::rsqrt),
-    real<fp32::exp>(F::exp),
+    {F::exp, run<exp_run>, nullptr},
     real<log_of>(F::log),
-    real<sigmoid32_of>(F::sigmoid),
+    {F::sigmoid, run<sigmoid_run>, nullptr},
     real<tanh32_of>(F::tanh),
     both<fp32::relu, int64::relu>(F::relufwd),
     real<gelu32_of>(F::gelufwd),
-    real<silu32_of>(F::silu),
+    {F::silu, run<silu_run>, nullptr},
     real<fp32::softplus>(F::softplus),
     real<fp32::layernormscale>(F::layernormscale),
     real<fp32::layernormnorm>(F::layernormnorm),
@@ -387,10 +393,17 @@ constexpr PointwiseKernels::NumberOp number(OpFunc func) {
   return {func, with_number<op, false>, with_number<op, true>};
 }
 
+void divided_by_number(const float* in, float number, float* out, size_t n) {
+  divide_run(in, number, out, static_cast<int64_t>(n));
+}
+
 constexpr PointwiseKernels::NumberOp kNumberOps[] = {
-    number<fp32::add>(F::add),         number<fp32::sub>(F::sub),
-    number<fp32::mul>(F::mul),         number<fp32::divide>(F::realdiv),
-    number<fp32::maximum>(F::maximum), number<fp32::minimum>(F::minimum),
+    number<fp32::add>(F::add),
+    number<fp32::sub>(F::sub),
+    number<fp32::mul>(F::mul),
+    {F::realdiv, divided_by_number, with_number<fp32::divide, true>},
+    number<fp32::maximum>(F::maximum),
+    number<fp32::minimum>(F::minimum),
     {F{}, nullptr, nullptr},
 };
 

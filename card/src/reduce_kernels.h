@@ -95,7 +95,7 @@ struct Sweep {
   const float* x;
   const SweepStage* stages;
   int stage_count;
-  float* out;       ///< null: is not stored; may be x, and any `elements` of a block like x
+  float* out;       ///< null: is not stored; may be x, but not what a stage has as elements
   float* partials;  ///< [piece * lines + line]: what pieces of kFoldPiece were folded into
 };
 

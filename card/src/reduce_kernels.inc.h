@@ -12,7 +12,10 @@
 #error "define SPYRE_SIMD_NAMESPACE: this file is a part of reduce_<level>.cpp"
 #endif
 
-#include "line_math.inc.h"
+// clang-format off: each needs what comes before it
+#include "vector_math.inc.h"
+#include "run_math.inc.h"
+// clang-format on
 
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
@@ -103,7 +106,7 @@ struct Deviation {
 };
 
 struct Exponential {
-  static float of(float x, float largest, float) { return line_exp(x - largest); }
+  static float of(float x, float largest, float) { return exp32_of(x - largest); }
 };
 
 template <typename T>
@@ -264,12 +267,10 @@ constexpr FoldKernels<float> float_fold_kernels() {
   return kernels;
 }
 
-void exponential(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = line_exp(x[i]);
-}
+void exponential(float* x, int64_t n) { exp_run(x, x, n); }
 
 void logarithm(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = line_log(x[i]);
+  for (int64_t i = 0; i < n; ++i) x[i] = log32_of(x[i]);
 }
 
 }  // namespace

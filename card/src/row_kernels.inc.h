@@ -100,12 +100,12 @@ void softmax(const RowBlock& block) {
       const float largest = fold_line<FloatLargest>(length, [=](int64_t p) { return x[p]; });
       if constexpr (logarithmic) {
         const float sum =
-            fold_line<FloatSum>(length, [=](int64_t p) { return line_exp(x[p] - largest); });
-        const float log_sum = line_log(sum);
+            fold_line<FloatSum>(length, [=](int64_t p) { return exp32_of(x[p] - largest); });
+        const float log_sum = log32_of(sum);
         each_of_line(length, [=](int64_t p) { x[p] = x[p] - largest - log_sum; });
       } else {
         const float sum =
-            fold_line<FloatSum>(length, [=](int64_t p) { return x[p] = line_exp(x[p] - largest); });
+            fold_line<FloatSum>(length, [=](int64_t p) { return x[p] = exp32_of(x[p] - largest); });
         const float scale = 1.0f / sum, tiny = sum * kSmallest;
         each_of_line(length, [=](int64_t p) { x[p] = scaled(x[p], scale, tiny); });
       }
@@ -119,14 +119,14 @@ void softmax(const RowBlock& block) {
                            [=](int64_t, int64_t, int64_t at) { return x[at]; });
   if constexpr (logarithmic) {
     fold_lines<FloatSum>(shape, sums, block.work, [=](int64_t i, int64_t, int64_t at) {
-      return line_exp(x[at] - largest[i]);
+      return exp32_of(x[at] - largest[i]);
     });
-    for (int64_t i = 0; i < shape.lines; ++i) sums[i] = line_log(sums[i]);
+    for (int64_t i = 0; i < shape.lines; ++i) sums[i] = log32_of(sums[i]);
     each_of_lines(shape,
                   [=](int64_t i, int64_t, int64_t at) { x[at] = x[at] - largest[i] - sums[i]; });
   } else {
     fold_lines<FloatSum>(shape, sums, block.work, [=](int64_t i, int64_t, int64_t at) {
-      return x[at] = line_exp(x[at] - largest[i]);
+      return x[at] = exp32_of(x[at] - largest[i]);
     });
     float *const scales = largest, *const tiny = sums;
     for (int64_t i = 0; i < shape.lines; ++i) {
@@ -149,7 +149,7 @@ void softmaxbwd(const RowBlock& block) {
       const float sum = fold_line<FloatSum>(
           shape.length, [=](int64_t p) { return logarithmic ? g[p] : g[p] * y[p]; });
       each_of_line(shape.length, [=](int64_t p) {
-        g[p] = logarithmic ? g[p] - line_exp(y[p]) * sum : y[p] * (g[p] - sum);
+        g[p] = logarithmic ? g[p] - exp32_of(y[p]) * sum : y[p] * (g[p] - sum);
       });
     }
     return;
@@ -161,7 +161,7 @@ void softmaxbwd(const RowBlock& block) {
     return logarithmic ? g[at] : g[at] * y[at];
   });
   each_of_lines(shape, [=](int64_t i, int64_t, int64_t at) {
-    g[at] = logarithmic ? g[at] - line_exp(y[at]) * sums[i] : y[at] * (g[at] - sums[i]);
+    g[at] = logarithmic ? g[at] - exp32_of(y[at]) * sums[i] : y[at] * (g[at] - sums[i]);
   });
 }
 

@@ -68,12 +68,12 @@ void scan_exponentials(float* x, int64_t*, LineBlock block, int64_t position, Sc
       const float now = (value > before) | (value != value) ? value : before;
       // Infinity minus itself is not a number; nothing of it is wanted here.
       const float shift = (now == Limits<float>::high) | (now == Limits<float>::low) ? 0.0f : now;
-      const float kept = before == Limits<float>::low ? 0.0f : line_exp(before - shift);
+      const float kept = before == Limits<float>::low ? 0.0f : exp32_of(before - shift);
       const double sum =
-          (first ? 0.0 : sums[i] * static_cast<double>(kept)) + line_exp(value - shift);
+          (first ? 0.0 : sums[i] * static_cast<double>(kept)) + exp32_of(value - shift);
       maxima[i] = now;
       sums[i] = sum;
-      row[i] = shift + line_log(static_cast<float>(sum));
+      row[i] = shift + log32_of(static_cast<float>(sum));
     }
   }
 }

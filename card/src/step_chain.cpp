@@ -38,6 +38,7 @@ struct Part {
     if (across) return {line, lines, position, length, 1, computed_lines};
     return {line, lines, position, length, length, 1};
   }
+  PackedLines packed() const { return {line + line_of_block, computed_lines, position, length}; }
 };
 
 /// Where a reduction has what it works with, see reduce_work_floats().
@@ -60,13 +61,15 @@ struct ReduceWork {
 /// Runs instructions on one part.
 class Worker {
  public:
-  Worker(std::span<std::byte* const> tensors, float* run_memory, float* memory, float* work,
-         const ChainTensor* first_tensor)
-      : tensors_(tensors),
+  Worker(std::span<std::byte* const> from, std::span<std::byte* const> to, float* run_memory,
+         float* memory, float* work, const ChainValues& values)
+      : from_(from),
+        to_(to),
         run_memory_(run_memory),
         memory_(memory),
         work_(work),
-        first_tensor_(first_tensor) {}
+        first_tensor_(values.tensors.data()),
+        line_length_(values.shape.length) {}
 
   void run(std::span<const ChainInstruction> instructions, const Part& part) const {
     for (const ChainInstruction& each : instructions) {
@@ -77,6 +80,12 @@ class Worker {
           break;
         case ChainInstruction::Kind::load:
           load(each, part, out);
+          break;
+        case ChainInstruction::Kind::store:
+          store(each, part);
+          break;
+        case ChainInstruction::Kind::settle:
+          drop_payloads(at(each.in[0].place, part), part.count(each.dims));
           break;
         case ChainInstruction::Kind::pointwise:
           compute(each, part, out);
@@ -100,28 +109,50 @@ class Worker {
       const LineView& view = each.tensor->view;
       if (view.format() == DataFormat::IEEE_FP32)
         drop_payloads(values, part.count(each.value->dims));
-      const bool boolean = each.value->narrow == Narrow::boolean;
-      view.scatter(values, part.window(each.value->dims), tensor(*each.tensor),
-                   boolean ? Narrow::none : each.tensor->narrow);
+      view.scatter(values, part.window(each.value->dims), to_[index(*each.tensor)],
+                   narrow_of(*each.value, *each.tensor));
     }
   }
 
  private:
   float* at(const ChainPlace& place, const Part& part) const {
-    float* const buffer = (place.of_run ? run_memory_ : memory_) + place.offset;
-    if (place.moves) return buffer + part.position;
-    if (!place.of_block) return buffer;
-    return buffer + part.line_of_block * (place.positions ? part.length : 1);
+    using Home = ChainPlace::Home;
+    switch (place.home) {
+      case Home::run:
+        return run_memory_ + place.offset + (place.moves ? part.position : 0);
+      case Home::part:
+        return memory_ + place.offset;
+      case Home::block:
+        return memory_ + place.offset + part.line_of_block * (place.positions ? part.length : 1);
+      default: {
+        std::byte* const tensor = (place.home == Home::loaded ? from_ : to_)[place.tensor];
+        const std::int64_t line = part.line + part.line_of_block;
+        return reinterpret_cast<float*>(tensor +
+                                        first_tensor_[place.tensor].view.plain()->offset()) +
+               line * line_length_ + part.position;
+      }
+    }
   }
-  std::byte* tensor(const ChainTensor& tensor) const {
-    return tensors_[static_cast<std::size_t>(&tensor - first_tensor_)];
+  std::size_t index(const ChainTensor& tensor) const {
+    return static_cast<std::size_t>(&tensor - first_tensor_);
   }
 
   void load(const ChainInstruction& instruction, const Part& part, float* out) const {
-    const ChainTensor& from = first_tensor_[instruction.value->tensor];
-    if (!from.view.complete() || (instruction.dims.lines && part.lines < part.computed_lines))
+    const LineView& view = instruction.tensor->view;
+    const std::byte* const from = from_[index(*instruction.tensor)];
+    if (instruction.with_part)
+      return view.plain()->gather(from, part.packed(), instruction.convert, out);
+    if (!view.complete() || (instruction.dims.lines && part.lines < part.computed_lines))
       std::fill_n(out, part.count(instruction.dims), 0.0f);
-    from.view.gather(tensor(from), part.window(instruction.dims), out);
+    view.gather(from, part.window(instruction.dims), out);
+  }
+
+  void store(const ChainInstruction& instruction, const Part& part) const {
+    float* const values = at(instruction.in[0].place, part);
+    const LineView& view = instruction.tensor->view;
+    if (view.format() == DataFormat::IEEE_FP32) drop_payloads(values, part.count(instruction.dims));
+    view.plain()->scatter(values, part.packed(), instruction.convert,
+                          to_[index(*instruction.tensor)]);
   }
 
   void compute(const ChainInstruction& instruction, const Part& part, float* out) const {
@@ -238,9 +269,10 @@ class Worker {
     }
   }
 
-  const std::span<std::byte* const> tensors_;
+  const std::span<std::byte* const> from_, to_;
   float *const run_memory_, *const memory_, *const work_;
   const ChainTensor* const first_tensor_;
+  const std::int64_t line_length_;
 };
 
 class ChainStep : public Step {
@@ -258,10 +290,8 @@ class ChainStep : public Step {
 
   Traffic traffic() const override {
     Traffic traffic;
-    for (const auto* instructions : {&plan_.once, &plan_.loads})
-      for (const ChainInstruction& each : *instructions)
-        if (each.kind == ChainInstruction::Kind::load)
-          traffic.read += values_.tensors[each.value->tensor].view.read().read;
+    for (std::size_t i = 0; i < values_.tensors.size(); ++i)
+      if (values_.loaded(i)) traffic.read += values_.tensors[i].view.read().read;
     for (const ChainStore& store : values_.stores)
       traffic.written += values_.tensors[store.tensor].view.written().written;
     return traffic;
@@ -284,17 +314,17 @@ class ChainStep : public Step {
       to.push_back(operands[static_cast<std::size_t>(tensor.operand)].data);
     std::vector<std::byte*> from = to;
     std::vector<std::vector<std::byte>> copies;
+    const std::vector<Aside> aside = compute_aside(to, copies);
     copy_disturbed(to, from, copies);
 
     const Scratch<float> run_memory(ScratchSlot::results, plan_.once_floats);
-    const ChainTensor* const tensors = values_.tensors.data();
     const Part whole{0, 1, 0, values_.shape.length, 1, false};
-    const Worker once(from, run_memory.data(), run_memory.data(),
-                      run_memory.data() + plan_.once_work, tensors);
+    const Worker once(from, to, run_memory.data(), run_memory.data(),
+                      run_memory.data() + plan_.once_work, values_);
     run_once(once, whole);
     run_blocks(to, from, run_memory.data());
-    Worker(to, run_memory.data(), run_memory.data(), nullptr, tensors)
-        .write(plan_.once_writes, whole);
+    once.write(plan_.once_writes, whole);
+    for (const Aside& each : aside) std::copy(each.computed.begin(), each.computed.end(), each.to);
   }
 
  private:
@@ -305,19 +335,45 @@ class ChainStep : public Step {
       worker.run({&each, 1}, each.dims.lines ? block : whole);
   }
 
+  /// Elements that are computed beside the tensor that they are stored in.
+  struct Aside {
+    std::span<const std::byte> computed;
+    std::byte* to;
+  };
+
+  /// A value that has its home in a tensor is there before it is complete. So its memory must be no
+  /// other tensor's.
+  std::vector<Aside> compute_aside(std::vector<std::byte*>& to,
+                                   std::vector<std::vector<std::byte>>& copies) const {
+    std::vector<Aside> aside;
+    const std::vector<std::byte*> data = to;
+    for (const std::size_t home : plan_.computed_in) {
+      const LineView& view = values_.tensors[home].view;
+      bool shared = false;
+      for (std::size_t i = 0; i < data.size(); ++i)
+        shared |= i != home && overlap(data[home], view, data[i], values_.tensors[i].view);
+      if (!shared) continue;
+      const auto [begin, end] = view.range();
+      copies.emplace_back(end);
+      to[home] = copies.back().data();
+      aside.push_back({std::span(copies.back()).subspan(begin), data[home] + begin});
+    }
+    return aside;
+  }
+
   /// Tensors whose elements are overwritten before they are read are read first.
   void copy_disturbed(const std::vector<std::byte*>& to, std::vector<std::byte*>& from,
                       std::vector<std::vector<std::byte>>& copies) const {
-    for (const ChainInstruction& each : plan_.loads) {
-      const std::size_t load = each.value->tensor;
+    for (std::size_t load = 0; load < values_.tensors.size(); ++load) {
       const LineView& view = values_.tensors[load].view;
-      for (const ChainWrite& write : plan_.block_writes) {
-        const auto store = static_cast<std::size_t>(write.tensor - values_.tensors.data());
-        if (!disturbs(to[load], view, to[store], write.tensor->view)) continue;
-        copies.emplace_back(to[load], to[load] + view.range().end);
-        from[load] = copies.back().data();
-        break;
-      }
+      const auto disturbed = [&](const ChainStore& store) {
+        return in_blocks(store) && disturbs(from[load], view, to[store.tensor], view_of(store));
+      };
+      if (!values_.loaded(load) || !values_.tensors[load].dims.lines ||
+          std::none_of(values_.stores.begin(), values_.stores.end(), disturbed))
+        continue;
+      copies.emplace_back(from[load], from[load] + view.range().end);
+      from[load] = copies.back().data();
     }
   }
 
@@ -327,12 +383,11 @@ class ChainStep : public Step {
     const auto run_block = [&](std::int64_t block) {
       const Scratch<float> memory(ScratchSlot::block, plan_.block_floats);
       float* const work = memory.data() + plan_.block_work;
-      const ChainTensor* const tensors = values_.tensors.data();
       const Part whole = block_at(block);
-      const Worker reader(from, run_memory, memory.data(), work, tensors);
-      reader.run(plan_.loads, whole);
-      run_parts(reader, whole);
-      Worker(to, run_memory, memory.data(), work, tensors).write(plan_.block_writes, whole);
+      const Worker worker(from, to, run_memory, memory.data(), work, values_);
+      worker.run(plan_.loads, whole);
+      run_parts(worker, whole);
+      worker.write(plan_.block_writes, whole);
     };
     if (plan_.work > kParallelWork && !in_order(to)) {
       ThreadPool::shared().parallel_for(blocks, run_block);
@@ -366,18 +421,22 @@ class ChainStep : public Step {
 
   /// Stores that have elements in common: the last block stays.
   bool in_order(const std::vector<std::byte*>& to) const {
-    const auto& writes = plan_.block_writes;
-    const auto data = [&](const ChainWrite& write) {
-      return to[static_cast<std::size_t>(write.tensor - values_.tensors.data())];
-    };
-    for (std::size_t i = 0; i < writes.size(); ++i) {
-      if (!writes[i].tensor->view.distinct()) return true;
-      for (std::size_t j = 0; j < i; ++j)
-        if (overlap(data(writes[i]), writes[i].tensor->view, data(writes[j]),
-                    writes[j].tensor->view))
+    const auto& stores = values_.stores;
+    for (auto one = stores.begin(); one != stores.end(); ++one) {
+      if (!in_blocks(*one)) continue;
+      if (!view_of(*one).distinct()) return true;
+      for (auto other = stores.begin(); other != one; ++other)
+        if (in_blocks(*other) &&
+            overlap(to[one->tensor], view_of(*one), to[other->tensor], view_of(*other)))
           return true;
     }
     return false;
+  }
+
+  /// Whether blocks store it; what lines share is stored after all blocks.
+  bool in_blocks(const ChainStore& store) const { return values_.values[store.value].dims.lines; }
+  const LineView& view_of(const ChainStore& store) const {
+    return values_.tensors[store.tensor].view;
   }
 
   ChainValues values_;

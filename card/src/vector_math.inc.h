@@ -271,46 +271,68 @@ inline double erfinv_of(double y) {
 
 // ----------------------------------------------------------------------------------------- in fp32
 
+#ifdef __FP_FAST_FMAF
+constexpr bool kFastFma = true;
+#else
+constexpr bool kFastFma = false;
+#endif
+
+/// a * b + c, rounded once. Without an instruction for it, the sum in double is rounded to odd, so
+/// that rounding it again to fp32 gives what rounding once would.
+inline float fma32(float a, float b, float c) {
+  if constexpr (kFastFma) return __builtin_fmaf(a, b, c);
+  const double product = static_cast<double>(a) * b, wide = c;  // exact
+  const double sum = product + wide, added = sum - product;
+  const double error = (product - (sum - added)) + (wide - added);
+  const bool inexact = (error < 0) | (error > 0), away = (error < 0) == (sum < 0);
+  const uint64_t bits = bits64(sum), odd = away ? bits + 1 : bits - 1;
+  return static_cast<float>(double64(inexact & !(bits & 1) ? odd : bits));
+}
+
 template <typename... Rest>
 inline float polynomial32(float x, double c0, Rest... rest) {
   if constexpr (sizeof...(rest) == 0) {
     return static_cast<float>(c0);
   } else {
-    return static_cast<float>(c0) + x * polynomial32(x, rest...);
+    return fma32(x, polynomial32(x, rest...), static_cast<float>(c0));
   }
 }
 
-/// exp(at + more) for a small correction `more`. Subnormal results too.
-inline float exp32_of(float at, float more = 0) {
-  constexpr float kRound32 = 0x1.8p23f, kLowest = -86;
-  // Where the result is 0, as for the -Infinity of masks: with `at` itself there would be subnormal
-  // numbers on the way, for which hosts take a hundred times as long.
-  const bool vanishes = at < -104;
-  const float x = vanishes ? 0 : at;
-  const float shifted = x * 0x1.715476p+0f + kRound32, n = shifted - kRound32;
-  const float r = ((x - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f) + more;
-  const float p =
-      r * r *
-          polynomial32(r, 0.500000001353873, 0.16666666681704215, 0.04166646419740569,
-                       0.008333310844647862, 0.0013933730715792083, 0.00019891080463998843) +
-      r + 1;
-  // Times 2^n, by way of 2^(n + 64) where the exponent would not fit. The bits of `shifted` end
-  // with n.
-  const uint32_t exponent = __builtin_bit_cast(uint32_t, shifted) + (x < kLowest ? 64 : 0);
+/// exp(at + more) for a small correction `more`, if there is one. Subnormal results too. `usual`:
+/// at is in [-86, 88].
+template <bool usual = false, typename... More>
+inline float exp32_of(float at, More... more) {
+  constexpr float kRound32 = 0x1.8p23f, kVanishes = -104, kLowest = -86;
+  const float x = !usual && at < kVanishes ? kVanishes : at;  // a NaN stays one
+  const float shifted = fma32(x, 0x1.715476p+0f, kRound32), n = shifted - kRound32;
+  const float remainder = fma32(n, 0x1.05c61p-29f, fma32(n, -0x1.62e43p-1f, x));
+  const float p = polynomial32((remainder + ... + more), 1, 1, 0.49999993412469573,
+                               0.16666520107626476, 0.04166839421741671, 0.008368780429083707,
+                               0.0013814466740229732);  // to 3e-9
+  // Times 2^n: the bits of `shifted` end with n. By way of 2^(n + 64) where that has no exponent.
+  const uint32_t n_bits = __builtin_bit_cast(uint32_t, shifted);
+  const uint32_t exponent = usual ? n_bits : n_bits + (x < kLowest ? 64 : 0);
   const float scaled =
       __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + (exponent << 23));
-  float result = scaled * (x < kLowest ? 0x1p-64f : 1);
-  result = vanishes ? 0 : result;
+  if constexpr (usual) return scaled;
+  // Not even on the way are there subnormal numbers where the result is 0, as for the -Infinity of
+  // masks: hosts take a hundred times as long for them.
+  const float low = at < kVanishes ? 0 : 0x1p-64f;
+  const float result = scaled * (x < kLowest ? low : 1);
   return x <= 0x1.62e42ep+6f ? result : x + __builtin_inff();  // a NaN stays one
 }
 
+inline float log32_of(float x) { return static_cast<float>(log_of(x)); }
+
+template <bool usual = false>
 inline float sigmoid32_of(float x) {
-  const float z = exp32_of(-__builtin_fabsf(x));
+  const float z = exp32_of<usual>(-__builtin_fabsf(x));
   return (x < 0 ? z : 1) / (1 + z);
 }
 
+template <bool usual = false>
 inline float silu32_of(float x) {
-  const float z = exp32_of(-__builtin_fabsf(x));
+  const float z = exp32_of<usual>(-__builtin_fabsf(x));
   return x * (x < 0 ? z : 1) / (1 + z);
 }
 

@@ -14,8 +14,8 @@ namespace {
 struct Size {
   std::int64_t lines, length;
 };
-constexpr Size kSizes[] = {{1, 1},    {5, 64},   {70, 130}, {3, 1300}, {600, 5},
-                           {130, 20}, {9, 5000}, {200, 64}, {64, 700}, {33, 1024}};
+constexpr Size kSizes[] = {{1, 1},    {5, 64},   {70, 130}, {3, 1300},  {600, 5},  {130, 20},
+                           {9, 5000}, {200, 64}, {64, 700}, {33, 1024}, {20, 2048}};
 constexpr Form kForms[] = {Form::rows, Form::sticks, Form::columns, Form::sticks_across};
 
 /// Operand 0 to operand 1.
@@ -175,7 +175,8 @@ TEST(random_chains) {
 
 TEST(ops_in_one_sweep_give_the_bits_of_separate_steps) {
   // Groups of every op that a sweep has, with every kind of input, folded, stored, or both.
-  constexpr Size sizes[] = {{5, 64}, {70, 130}, {3, 1300}, {9, 5000}, {33, 1024}, {20, 65}};
+  constexpr Size sizes[] = {{5, 64},    {70, 130},  {3, 1300}, {9, 5000},
+                            {33, 1024}, {20, 2048}, {20, 65}};
   const OpFunc ops[] = {OpFunc::add,     OpFunc::sub, OpFunc::mul,
                         OpFunc::realdiv, OpFunc::exp, OpFunc::where3};
   for (std::uint32_t seed = 0; seed < 120; ++seed) {
@@ -224,6 +225,38 @@ TEST(ops_in_one_sweep_give_the_bits_of_separate_steps) {
     }
     check_chain(chain, filled_operands(chain, random, seed % 3 == 0),
                 "sweep, seed " + std::to_string(seed));
+  }
+}
+
+TEST(lines_in_several_loops_and_in_parts_of_sticks) {
+  // Heads between the sticks of a row, as in attention; and lines that are parts of one long run.
+  std::mt19937 random(6);
+  for (const std::int64_t sticks : {1, 4, 20}) {
+    constexpr std::int64_t rows = 70, heads = 3;
+    Chain chain;
+    chain.lines = rows * heads;
+    chain.length = 64 * sticks;
+    const LineLoops between{{64, sticks, rows, heads},
+                            {1, 64 * heads, chain.length * heads, 64},
+                            {0, 0, 1, rows},
+                            {1, 64, 0, 0}};
+    for (std::int64_t i = 0; i < 4; ++i)
+      chain.tensors.push_back(chain_tensor(i, i % 2 ? kDl16 : kSingle, chain, Form::rows));
+    chain.tensors[1].loops = chain.tensors[2].loops = {between};
+    chain.values = {load(0), load(1), op(OpFunc::mul, {{0}, {1}}), op(OpFunc::exp, {{0}}, kDl16)};
+    chain.stores = {{2, 2}, {3, 3}};
+    check_chain(chain, filled_operands(chain, random), "heads");
+  }
+  for (const std::int64_t length : {1, 63, 4096, 4097, 50000}) {
+    Chain chain;
+    chain.lines = 1;
+    chain.length = length;
+    for (std::int64_t i = 0; i < 3; ++i)
+      chain.tensors.push_back(chain_tensor(i, i % 2 ? kSingle : kDl16, chain, Form::rows));
+    chain.values = {load(0), load(1), op(OpFunc::silu, {{0}}, kDl16),
+                    op(OpFunc::mul, {{2}, {1}}, kDl16)};
+    chain.stores = {{3, 2}};
+    check_chain(chain, filled_operands(chain, random), "one run");
   }
 }
 

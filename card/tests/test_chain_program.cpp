@@ -1,4 +1,6 @@
 // Chains in programs: what they may overwrite, where they run, what is refused.
+#include <cstring>
+
 #include "chain_support.h"
 
 using namespace spyre::card;
@@ -67,6 +69,51 @@ TEST(what_a_store_disturbs_is_read_first) {
   sum.tensors[2].operand = 1;
   run(program_of(sum), pointers(others));
   CHECK(others[1].bytes == wanted[2].bytes);
+}
+
+TEST(packed_fp32_is_computed_where_it_is_stored) {
+  // The input is needed again after the first op, whose result would have taken its place.
+  std::mt19937 random(7);
+  Chain chain;
+  chain.lines = 300;
+  chain.length = 128;
+  for (std::int64_t i = 0; i < 4; ++i)
+    chain.tensors.push_back(chain_tensor(i, kSingle, chain, Form::rows));
+  chain.values = {load(0), load(1), op(OpFunc::add, {{0}, {1}}), op(OpFunc::mul, {{2}, {0}}),
+                  op(OpFunc::exp, {{0}})};
+  chain.stores = {{3, 2}, {4, 3}};
+  std::vector<Elements> operands = filled_operands(chain, random);
+  const std::vector<Elements> apart = check_chain(chain, operands, "apart");
+  const auto check_in_place = [&](const Chain& shared, const char* what) {
+    std::vector<Elements> left = operands;
+    run(program_of(shared), pointers(left));
+    const auto operand = static_cast<std::size_t>(shared.tensors[2].operand);
+    const std::int64_t offset = shared.tensors[2].loops[0].tensor_offset;
+    const bool same = std::equal(apart[2].bytes.begin(), apart[2].bytes.end(),
+                                 left[operand].bytes.begin() + offset * 4);
+    if (!same) std::cerr << what << "\n";
+    CHECK(same);
+    CHECK(left[3].bytes == apart[3].bytes);
+  };
+  Chain in_place = chain;
+  in_place.tensors[2].operand = 0;
+  check_in_place(in_place, "in the place of an input");
+  in_place.tensors[2].loops[0].tensor_offset = 128;
+  check_in_place(in_place, "a line behind an input");
+  in_place = chain;
+  in_place.stores[0].tensor = 0;
+  in_place.tensors[2] = in_place.tensors[0];
+  check_in_place(in_place, "the same tensor");
+  // The last of two stores stays.
+  chain.stores = {{4, 2}, {3, 2}, {4, 3}};
+  check_in_place(chain, "two stores");
+  // What is loaded is not changed, though a NaN is stored without its bits.
+  chain.stores = {{0, 2}};
+  const std::uint32_t nan = 0xFFC12345;
+  std::memcpy(operands[0].bytes.data(), &nan, 4);
+  const std::vector<Elements> copied = check_chain(chain, operands, "a copy");
+  CHECK(copied[0].bytes == operands[0].bytes);
+  CHECK(std::memcmp(copied[2].bytes.data(), &nan, 4) != 0);
 }
 
 TEST(stores_that_share_elements_leave_the_last_line) {

@@ -40,6 +40,8 @@ class TensorArg:
     stride_map: list[int] | None = None  # host element stride of each device dimension
     per_tile_fixed: bool = False  # the address stays while enclosing loops advance
     name: str | None = None  # of an index tensor, as IndirectAccess calls it
+    # Of loops of whose data it holds one tile: they do not move it, others do.
+    tile_symbols: list[Symbol] = field(default_factory=list)
 
     @property
     def component(self) -> str:

@@ -22,9 +22,9 @@ from torch_spyre._inductor.build_kernel import (
     template_text,
 )
 from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported, about, about_kernel, layer_of, user_line
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.hinted_graph import refuse_hints
 from torch_spyre._inductor.observe import Pass
-from torch_spyre._inductor.op_spec import OpSpec, walk
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
@@ -92,7 +92,8 @@ class SuperDSCScheduling(BaseScheduling):
             about = _for_people(planned.kernel)
             name = self._define("async_compile.sdsc", source, planned.nodes, about)
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
-            self._call(name, planned.kernel)
+            args = map(_on_card, planned.kernel.operands)
+            V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
             nodes = nodes[count:]
             ahead = count + LOOK_AHEAD  # layers are alike
 
@@ -113,12 +114,14 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
         builder = self._built(nodes, inside)
+        refuse_hints(builder.ops)
         text = template_text(builder)
         if text.source not in V.graph.wrapper_code.src_to_kernel:
             with about_kernel(nodes, builder.buffers):
                 check_template(text)
         self._mark_run(nodes, inside)
-        name = self._define("async_compile.sdsc_template", text.source, nodes)
+        origins = f", origins={text.origins}"
+        name = self._define("async_compile.sdsc_template", text.source, nodes, origins)
         debug.template_made(name, text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
@@ -140,7 +143,7 @@ class SuperDSCScheduling(BaseScheduling):
             node.mark_run()
 
     def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
-        """The name of the kernel in the wrapper; equal kernels have one, whatever is said of it."""
+        """The name of the kernel in the wrapper; equal kernels have one, whoever made them."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
@@ -152,25 +155,6 @@ class SuperDSCScheduling(BaseScheduling):
                 name, f"{make}({name!r}, {source}{about})", f"{origins}\n{detailed}", gpu=False
             )
         return name
-
-    def _call(self, name: str, kernel: Kernel) -> None:
-        wrapper = V.graph.wrapper_code
-        args = kernel.tensors
-        views = [(buffer, buffer.view) for buffer in args if buffer.view]
-        for buffer, view in views:
-            where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
-            how = "torch.empty_like" if view.written else "torch.clone"
-            wrapper.writeline(
-                f"{buffer.name} = {how}({where}, memory_format=torch.contiguous_format)"
-            )
-        names = [buffer.name if buffer.view else _on_card(buffer.name) for buffer in args]
-        wrapper.writeline(f"{name}.run({', '.join(names)})")
-        for buffer, view in views:
-            if view.written:
-                where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
-                wrapper.writeline(f"{where}.copy_({buffer.name})")
-        if views:
-            wrapper.writeline(f"del {', '.join(buffer.name for buffer, _ in views)}")
 
     def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
         """Buffers that nobody outside of the nodes reads."""
@@ -190,16 +174,7 @@ class SuperDSCScheduling(BaseScheduling):
 def _for_people(kernel: Kernel) -> str:
     """What else a kernel is told: where its ops come from, and where intermediates live."""
     residents = [tuple(resident) for resident in kernel.residents]
-    return f", sources={_sources(kernel)}, residents={residents}"
-
-
-def _sources(kernel: Kernel) -> tuple[list[tuple[str, str]], list[int]]:
-    """The user's lines and layers of a kernel's ops: each pair once, and which one an op is of."""
-    pairs: dict[tuple[str, str], int] = {}
-    ops = [op for op in walk([*kernel.specs]) if isinstance(op, OpSpec)]
-    origins = [(user_line(op.source), layer_of(op.source)) for op in ops]
-    numbers = [pairs.setdefault(origin, len(pairs)) for origin in origins]
-    return list(pairs), numbers
+    return f", sources={kernel.sources}, residents={residents}"
 
 
 def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:
