@@ -10,6 +10,7 @@ be: every input and weight read once, every result written once.
 
 import argparse
 import copy
+import functools
 import os
 import statistics
 import sys
@@ -102,10 +103,9 @@ def measure(case: Case, repeats: int) -> tuple[int, dict[str, Result]]:
         with config.patch(knobs):
             run = torch.compile(block, fullgraph=True, dynamic=False)
             outputs.append(run(*inputs))
-            wall = [seconds(lambda: run(*inputs), 3) for _ in range(repeats)]
-            results[mode] = Result(
-                *measured(lambda: run(*inputs)), 1e3 * statistics.median(wall or [0])
-            )
+            call = functools.partial(run, *inputs)
+            wall = [seconds(call, 3) for _ in range(repeats)]
+            results[mode] = Result(*measured(call), 1e3 * statistics.median(wall or [0]))
     for other in outputs[1:]:
         if not torch.equal(other.cpu(), outputs[0].cpu()):
             difference = (other - outputs[0]).abs().max().item()

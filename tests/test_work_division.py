@@ -176,9 +176,9 @@ def test_what_follows_a_product_is_computed_where_its_tiles_are(sizes):
 
 
 def test_cores_that_share_a_tile_of_a_product_are_waited_for():
-    ops = product_and_more(1, 1024, 4096)
-    kernel = plan_kernel(ops)
-    assert ops[0].splits[C] > 1
+    ops = through([*LAYOUTS, divide_work], product_and_more(1, 1024, 4096))
+    ops[0].splits[C] = 2
+    kernel = kernel_of(ops, *plan_pool(ops))
     assert groups_of(kernel) == [["batchmatmul"], ["exp", "neg"]]
 
 

@@ -100,9 +100,9 @@ Price price(const OpCost& op) {
   price.read = memory_ns(op.read_bytes, kLpddr5BytesPerSecond);
   price.write = memory_ns(op.written_bytes, kLpddr5BytesPerSecond);
   price.lx = cycles_ns(static_cast<double>(op.lx_bytes) / static_cast<double>(kLxBytesPerCycle));
-  price.ring = ring_bytes_ns(op.ring_link_bytes, op.ring_hops) +
-               whole(static_cast<double>(op.partial_sums) * kPartialSumNs);
-  price.overhead = kOpNs;
+  price.ring = ring_bytes_ns(op.ring_link_bytes, op.ring_hops);
+  // Cores that share results add them up when all have theirs.
+  price.overhead = kOpNs + whole(static_cast<double>(op.partial_sums) * kPartialSumNs);
   const auto work = std::max({price.compute, price.read, price.write, price.lx, price.ring});
   price.total = work + price.overhead;
   price.bound = work < price.overhead ? Bound::overhead : price.busiest();

@@ -353,7 +353,7 @@ class ChainStep : public Step {
       for (std::size_t i = 0; i < data.size(); ++i)
         shared |= i != home && overlap(data[home], view, data[i], values_.tensors[i].view);
       if (!shared) continue;
-      const auto [begin, end] = view.range();
+      const auto begin = view.range().begin, end = view.range().end;
       copies.emplace_back(end);
       to[home] = copies.back().data();
       aside.push_back({std::span(copies.back()).subspan(begin), data[home] + begin});

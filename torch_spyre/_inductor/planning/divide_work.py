@@ -148,8 +148,6 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
             in_lx.add(position)
         elif homes.pop(access.buffer, None):
             cost += home.leaving + WAIT_US
-    if splits.get(shape.contracted, 1) > 1:
-        cost += WAIT_US  # for the cores that share a result
     for buffer in gone:
         homes.pop(buffer, None)
     output = shape.op.output.buffer
@@ -179,9 +177,7 @@ def _candidates(prices: OpPrices) -> list[Splits]:
         """Of equally fast ones those that leave a result to one core, and that split outer loops:
         parts in one piece are what other ops, with other loops, most likely want."""
         of_result = splits.get(shape.contracted, 1)
-        waiting = WAIT_US if of_result > 1 else 0
-        outer = [-parts for parts in splits.values()]
-        return prices.microseconds(splits) + waiting, of_result, outer
+        return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
     return sorted(candidates, key=preference)[:TRIED]
 
