@@ -15,6 +15,7 @@ from torch import nn
 
 import torch_spyre
 from torch_spyre.__main__ import main
+from torch_spyre._inductor import config
 from torch_spyre.execution import kernel_runner
 from torch_spyre.explanation import Report, recording, report_of
 from torch_spyre.explanation.text import short_line
@@ -322,6 +323,32 @@ def test_intermediates_live_as_long_as_they_are_used():
         assert 0 <= each.address <= each.address + each.bytes <= kernel.pool_bytes
     for each in kernel.in_lx:
         assert each.address + each.bytes <= report.peaks.lx_bytes
+
+
+def test_intermediates_in_lx_and_why_others_are_not():
+    def function(x):
+        return torch.softmax(x + 1, -1).sum(0)
+
+    x = card(256, 512)
+
+    def reasons(**settings):
+        torch._dynamo.reset()
+        with config.patch({"auto_tiling": False} | settings):
+            [kernel] = torch_spyre.explain(function, x).kernels
+        return len(kernel.in_lx), {each.reason for each in kernel.evicted}
+
+    in_lx, why = reasons()
+    assert in_lx > 0
+    assert why == {"realdiv and sum split it differently"}
+    in_lx, why = reasons(lx_planning=False)
+    assert in_lx == 0
+    assert why == {"LX planning is off"}
+    one_core = {"sencores": 1, "lx_in_place": False}  # 256 or 512 KiB each
+    _, why = reasons(**one_core, dxp_lx_frac_avail=1 - 2**17 / 2**21)
+    assert why == {"a core's part is larger than its LX"}
+    in_lx, why = reasons(**one_core, dxp_lx_frac_avail=1 - 600 * 2**10 / 2**21)
+    assert in_lx > 0
+    assert why == {"no room beside what saves more time"}
 
 
 def test_restickifies_are_counted():

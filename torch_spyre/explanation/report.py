@@ -221,12 +221,13 @@ def _kernels(record: Recording) -> list[KernelReport]:
 def _intermediates(kernel: SDSCKernelRunner) -> list[Intermediate]:
     accounts = kernel.accounts
     ends = list(itertools.accumulate((account.ns for account in accounts), initial=0))
-    last = len(accounts) - 1
+    _, ops = kernel.sources
+    written_out = len(ops) != len(accounts)  # loops: an op is several then, and lives are not known
     return [
         Intermediate(
             *(resident.name, resident.bytes, resident.where, resident.address),
-            born_ns=ends[min(resident.first, last)],
-            dies_ns=ends[min(resident.last, last) + 1],
+            born_ns=0 if written_out else ends[resident.first],
+            dies_ns=ends[-1] if written_out else ends[resident.last + 1],
             reason=resident.reason,
         )
         for resident in kernel.residents

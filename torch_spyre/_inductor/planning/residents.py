@@ -64,7 +64,7 @@ def _why_not(life: _Life) -> str:
             return f"cores of {op.op} need each other's parts, or not all of it"
     seen = {shape.footprints(op.splits)[position]: op.op for shape, op, position in shapes}
     if len(seen) > 1:
-        return f"{' and '.join([*dict.fromkeys(seen.values())][:2])} split it differently"
+        return f"{' and '.join([*seen.values()][:2])} split it differently"
     if _bytes_of_core(life) > lx_available():
         return "a core's part is larger than its LX"
     return "no room beside what saves more time"
