@@ -11,6 +11,7 @@ import torch
 from compiling import card
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from subprocesses import forked
 from torch import nn
 
 import torch_spyre
@@ -263,6 +264,24 @@ def test_counters_that_are_reset_meanwhile():
     report = torch_spyre.explain(function, compiled=False)
     assert report.launches == 2
     assert report.total.ns == 2 * one.total.ns
+
+
+def test_several_cards_work_side_by_side():
+    result = forked(
+        """
+        import torch, torch_spyre
+        x, y = (torch.ones(64, 64).half().to(f"spyre:{i}") for i in (0, 1))
+        def function():
+            return x + 1, y + 1, y * 2
+        function()
+        one = torch_spyre.explain(lambda: x + 1, compiled=False)
+        all = torch_spyre.explain(function, compiled=False)
+        print([one.modelled_ns, all.modelled_ns, all.total.ns, all.launches])
+        """,
+        SPYRE_SOFT_CARDS=2,
+    )
+    one, clock, engines, launches = result.value
+    assert (clock, engines, launches) == (2 * one, 3 * one, 3)
 
 
 # ------------------------------------------------------------------------------- memory and padding
