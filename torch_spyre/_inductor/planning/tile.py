@@ -354,6 +354,7 @@ def _hold_one_tile(buffer: Buffer, users: Sequence[KernelOp], loop: Loop) -> Non
     if steps or step is None:
         return
     whole = step * loop.count
+    _cut_dimension(buffer, whole)
     if all(n * t != whole or step % t for n, t in zip(buffer.size, buffer.stride, strict=True)):
         return
 
@@ -381,6 +382,28 @@ def _hold_one_tile(buffer: Buffer, users: Sequence[KernelOp], loop: Loop) -> Non
             for a in (*op.inputs, op.output)
         ]
         *op.inputs, op.output = accesses
+
+
+def _cut_dimension(buffer: Buffer, whole: int) -> None:
+    """Let a dimension end where all tiles do: of one that goes on beyond, two are made.
+
+    The layout places every element where it did.
+    """
+
+    def cut(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
+        found: list[tuple[int, int]] = []
+        for size, stride in zip(sizes, strides, strict=True):
+            inside = 0 < stride < whole < size * stride
+            if inside and whole % stride == 0 and size * stride % whole == 0:
+                found += [(size * stride // whole, whole), (whole // stride, stride)]
+            else:
+                found.append((size, stride))
+        return [size for size, _ in found], [stride for _, stride in found]
+
+    assert buffer.layout is not None
+    layout = cut(buffer.layout.device_size, buffer.layout.stride_map)
+    buffer.size, buffer.stride = cut(buffer.size, buffer.stride)
+    buffer.layout = SpyreTensorLayout(*layout, buffer.format)
 
 
 def _layout_of_tile(buffer: Buffer, step: int, whole: int) -> SpyreTensorLayout:

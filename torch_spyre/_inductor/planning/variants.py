@@ -48,7 +48,7 @@ class Variant:
 
 def best_variant(ops: list[KernelOp]) -> Variant:
     """The ops with splits, loops and places in LX. Needs final layouts."""
-    ops = observed(clone_inputs, ops)
+    ops = observed(clone_inputs, observed(cut_alike, ops))
     spare = copied(ops)
     plain = _finished(ops, ())
     if not plain.no_room:
@@ -84,7 +84,7 @@ def _locals(op: KernelOp) -> list[Access]:
 def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
     if tiles:
         ops = observed(lambda ops: coarse_tile(ops, tiles), ops)
-    for run in (products_first, cut_alike, chunk_large_tensors, divide_work):
+    for run in (products_first, chunk_large_tensors, divide_work):
         ops = observed(run, ops)
     lx, no_room = plan_lx(ops)
     return Variant(drop_clones(ops, lx), lx, no_room)
