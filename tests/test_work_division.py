@@ -191,7 +191,7 @@ def test_a_product_is_split_as_the_cost_model_says(sizes):
     even = [
         dict(zip(each.space, parts, strict=True))
         for parts in itertools.product(range(1, 33), repeat=3)
-        if math.prod(parts) <= 32
+        if math.prod(parts) == 32
         and all(size % n == 0 for size, n in zip((m, n // 64, k // 64), parts, strict=True))
     ]
     best = min(map(prices.microseconds, even))
@@ -396,9 +396,10 @@ def test_what_knobs_do(planned):
         with config.patch(hbm_planning=False):
             roomy, more = planned(gated, *args)
     assert more[0].pool_bytes >= pooled[0].pool_bytes > 0
-    assert torch.equal(got.cpu(), tight.cpu())
-    assert torch.equal(got.cpu(), apart.cpu())
-    assert torch.equal(got.cpu(), roomy.cpu())
+    # Fewer rows at a time are summed up in another order, where sticks run along the sums.
+    torch.testing.assert_close(got.cpu(), tight.cpu(), rtol=2**-8, atol=1e-5)
+    assert torch.equal(tight.cpu(), apart.cpu())
+    assert torch.equal(tight.cpu(), roomy.cpu())
 
 
 def test_attention_with_grouped_heads_copies_nothing(planned):

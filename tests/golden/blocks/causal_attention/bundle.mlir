@@ -1,6 +1,5 @@
 module {
-	func.func @sdsc_bundle(%pool_base_addr: !sdscbundle.input_arg<index>, %arg_0_base_addr: !sdscbundle.input_arg<index>, %arg_1_base_addr: !sdscbundle.input_arg<index>, %arg_2_base_addr: !sdscbundle.input_arg<index>, %arg_3_base_addr: !sdscbundle.input_arg<index>, %arg_4_base_addr: !sdscbundle.input_arg<index>, %arg_5_base_addr: !sdscbundle.input_arg<index>, %arg_6_base_addr: !sdscbundle.input_arg<index>, %arg_7_base_addr: !sdscbundle.input_arg<index>) {
-		%pool = sdscbundle.input_arg_extract value from %pool_base_addr : !sdscbundle.input_arg<index> -> index
+	func.func @sdsc_bundle(%arg_0_base_addr: !sdscbundle.input_arg<index>, %arg_1_base_addr: !sdscbundle.input_arg<index>, %arg_2_base_addr: !sdscbundle.input_arg<index>, %arg_3_base_addr: !sdscbundle.input_arg<index>, %arg_4_base_addr: !sdscbundle.input_arg<index>, %arg_5_base_addr: !sdscbundle.input_arg<index>, %arg_6_base_addr: !sdscbundle.input_arg<index>, %arg_7_base_addr: !sdscbundle.input_arg<index>) {
 		%arg_0 = sdscbundle.input_arg_extract value from %arg_0_base_addr : !sdscbundle.input_arg<index> -> index
 		%arg_1 = sdscbundle.input_arg_extract value from %arg_1_base_addr : !sdscbundle.input_arg<index> -> index
 		%arg_2 = sdscbundle.input_arg_extract value from %arg_2_base_addr : !sdscbundle.input_arg<index> -> index
@@ -17,56 +16,24 @@ module {
 		%arg_0_core_3456 = arith.addi %arg_0, %arg_0_core_offset_3456 : index
 		%arg_1_core_offset_1152 = arith.constant 1152 : index
 		%arg_1_core_1152 = arith.addi %arg_1, %arg_1_core_offset_1152 : index
-		%pool_offset_0 = arith.constant 0 : index
-		%pool_addr_0 = arith.addi %pool, %pool_offset_0 : index
-		%pool_offset_2304 = arith.constant 2304 : index
-		%pool_addr_2304 = arith.addi %pool, %pool_offset_2304 : index
-		%pool_offset_1152 = arith.constant 1152 : index
-		%pool_addr_1152 = arith.addi %pool, %pool_offset_1152 : index
-		%pool_offset_3456 = arith.constant 3456 : index
-		%pool_addr_3456 = arith.addi %pool, %pool_offset_3456 : index
-		%pool_offset_4608 = arith.constant 4608 : index
-		%pool_addr_4608 = arith.addi %pool, %pool_offset_4608 : index
-		%pool_offset_4736 = arith.constant 4736 : index
-		%pool_addr_4736 = arith.addi %pool, %pool_offset_4736 : index
-		%pool_offset_6912 = arith.constant 6912 : index
-		%pool_addr_6912 = arith.addi %pool, %pool_offset_6912 : index
-		%pool_offset_7040 = arith.constant 7040 : index
-		%pool_addr_7040 = arith.addi %pool, %pool_offset_7040 : index
-		%pool_offset_9216 = arith.constant 9216 : index
-		%pool_addr_9216 = arith.addi %pool, %pool_offset_9216 : index
-		%pool_offset_11520 = arith.constant 11520 : index
-		%pool_addr_11520 = arith.addi %pool, %pool_offset_11520 : index
-		%pool_offset_10368 = arith.constant 10368 : index
-		%pool_addr_10368 = arith.addi %pool, %pool_offset_10368 : index
-		%pool_offset_12672 = arith.constant 12672 : index
-		%pool_addr_12672 = arith.addi %pool, %pool_offset_12672 : index
 		%arg_2_core_offset_1152 = arith.constant 1152 : index
 		%arg_2_core_1152 = arith.addi %arg_2, %arg_2_core_offset_1152 : index
-		%pool_offset_13824 = arith.constant 13824 : index
-		%pool_addr_13824 = arith.addi %pool, %pool_offset_13824 : index
-		%pool_offset_18432 = arith.constant 18432 : index
-		%pool_addr_18432 = arith.addi %pool, %pool_offset_18432 : index
-		%pool_offset_16128 = arith.constant 16128 : index
-		%pool_addr_16128 = arith.addi %pool, %pool_offset_16128 : index
-		%pool_offset_20736 = arith.constant 20736 : index
-		%pool_addr_20736 = arith.addi %pool, %pool_offset_20736 : index
 		%arg_3_core_offset_2304 = arith.constant 2304 : index
 		%arg_3_core_2304 = arith.addi %arg_3, %arg_3_core_offset_2304 : index
 		%arg_3_core_offset_1152 = arith.constant 1152 : index
 		%arg_3_core_1152 = arith.addi %arg_3, %arg_3_core_offset_1152 : index
 		%arg_3_core_offset_3456 = arith.constant 3456 : index
 		%arg_3_core_3456 = arith.addi %arg_3, %arg_3_core_offset_3456 : index
-		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_2304, %arg_0_core_1152, %arg_0_core_3456, %arg_1, %arg_1_core_1152, %pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456) {sdsc_filename="sdsc_0.json", "symbol_ids"=[-1, -2, -3, -4, -5, -6, -7, -8, -9, -10]}
-		sdscbundle.sdsc_execute (%arg_4, %arg_5, %pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040) {sdsc_filename="sdsc_1.json", "symbol_ids"=[-11, -12, -13, -14, -15, -16]}
-		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %arg_6) {sdsc_filename="sdsc_2.json", "symbol_ids"=[-17, -18, -19, -20, -21, -22, -23, -24, -25]}
-		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672) {sdsc_filename="sdsc_3.json", "symbol_ids"=[-26, -27, -28, -29, -30, -31, -32, -33]}
-		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672, %pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040) {sdsc_filename="sdsc_4.json", "symbol_ids"=[-34, -35, -36, -37, -38, -39, -40, -41, -42, -43, -44, -45]}
-		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %arg_7) {sdsc_filename="sdsc_5.json", "symbol_ids"=[-46, -47, -48, -49, -50]}
-		sdscbundle.sdsc_execute (%pool_addr_4608, %pool_addr_4736, %pool_addr_6912, %pool_addr_7040, %pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-51, -52, -53, -54, -55, -56, -57, -58]}
-		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-59, -60, -61, -62, -63, -64, -65, -66]}
-		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_2304, %pool_addr_1152, %pool_addr_3456, %arg_2, %arg_2_core_1152, %pool_addr_13824, %pool_addr_18432, %pool_addr_16128, %pool_addr_20736) {sdsc_filename="sdsc_8.json", "symbol_ids"=[-67, -68, -69, -70, -71, -72, -73, -74, -75, -76]}
-		sdscbundle.sdsc_execute (%pool_addr_13824, %pool_addr_18432, %pool_addr_16128, %pool_addr_20736, %pool_addr_9216, %pool_addr_11520, %pool_addr_10368, %pool_addr_12672, %arg_3, %arg_3_core_2304, %arg_3_core_1152, %arg_3_core_3456) {sdsc_filename="sdsc_9.json", "symbol_ids"=[-77, -78, -79, -80, -81, -82, -83, -84, -85, -86, -87, -88]}
+		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_2304, %arg_0_core_1152, %arg_0_core_3456, %arg_1, %arg_1_core_1152) {sdsc_filename="sdsc_0.json", "symbol_ids"=[-1, -2, -3, -4, -5, -6]}
+		sdscbundle.sdsc_execute (%arg_4, %arg_5) {sdsc_filename="sdsc_1.json", "symbol_ids"=[-7, -8]}
+		sdscbundle.sdsc_execute (%arg_6) {sdsc_filename="sdsc_2.json", "symbol_ids"=[-9]}
+		sdscbundle.sdsc_execute () {sdsc_filename="sdsc_3.json"}
+		sdscbundle.sdsc_execute () {sdsc_filename="sdsc_4.json"}
+		sdscbundle.sdsc_execute (%arg_7) {sdsc_filename="sdsc_5.json", "symbol_ids"=[-10]}
+		sdscbundle.sdsc_execute () {sdsc_filename="sdsc_6.json"}
+		sdscbundle.sdsc_execute () {sdsc_filename="sdsc_7.json"}
+		sdscbundle.sdsc_execute (%arg_2, %arg_2_core_1152) {sdsc_filename="sdsc_8.json", "symbol_ids"=[-11, -12]}
+		sdscbundle.sdsc_execute (%arg_3, %arg_3_core_2304, %arg_3_core_1152, %arg_3_core_3456) {sdsc_filename="sdsc_9.json", "symbol_ids"=[-13, -14, -15, -16]}
 		return
 	}
 }

@@ -1,6 +1,5 @@
 module {
-	func.func @sdsc_bundle(%pool_base_addr: !sdscbundle.input_arg<index>, %arg_0_base_addr: !sdscbundle.input_arg<index>, %arg_1_base_addr: !sdscbundle.input_arg<index>, %arg_2_base_addr: !sdscbundle.input_arg<index>, %arg_3_base_addr: !sdscbundle.input_arg<index>, %arg_4_base_addr: !sdscbundle.input_arg<index>, %arg_5_base_addr: !sdscbundle.input_arg<index>) {
-		%pool = sdscbundle.input_arg_extract value from %pool_base_addr : !sdscbundle.input_arg<index> -> index
+	func.func @sdsc_bundle(%arg_0_base_addr: !sdscbundle.input_arg<index>, %arg_1_base_addr: !sdscbundle.input_arg<index>, %arg_2_base_addr: !sdscbundle.input_arg<index>, %arg_3_base_addr: !sdscbundle.input_arg<index>, %arg_4_base_addr: !sdscbundle.input_arg<index>, %arg_5_base_addr: !sdscbundle.input_arg<index>) {
 		%arg_0 = sdscbundle.input_arg_extract value from %arg_0_base_addr : !sdscbundle.input_arg<index> -> index
 		%arg_1 = sdscbundle.input_arg_extract value from %arg_1_base_addr : !sdscbundle.input_arg<index> -> index
 		%arg_2 = sdscbundle.input_arg_extract value from %arg_2_base_addr : !sdscbundle.input_arg<index> -> index
@@ -11,30 +10,18 @@ module {
 		%arg_0_core_128 = arith.addi %arg_0, %arg_0_core_offset_128 : index
 		%arg_0_core_offset_256 = arith.constant 256 : index
 		%arg_0_core_256 = arith.addi %arg_0, %arg_0_core_offset_256 : index
-		%pool_offset_0 = arith.constant 0 : index
-		%pool_addr_0 = arith.addi %pool, %pool_offset_0 : index
-		%pool_offset_256 = arith.constant 256 : index
-		%pool_addr_256 = arith.addi %pool, %pool_offset_256 : index
-		%pool_offset_512 = arith.constant 512 : index
-		%pool_addr_512 = arith.addi %pool, %pool_offset_512 : index
-		%pool_offset_768 = arith.constant 768 : index
-		%pool_addr_768 = arith.addi %pool, %pool_offset_768 : index
-		%pool_offset_896 = arith.constant 896 : index
-		%pool_addr_896 = arith.addi %pool, %pool_offset_896 : index
-		%pool_offset_1024 = arith.constant 1024 : index
-		%pool_addr_1024 = arith.addi %pool, %pool_offset_1024 : index
 		%arg_3_core_offset_128 = arith.constant 128 : index
 		%arg_3_core_128 = arith.addi %arg_3, %arg_3_core_offset_128 : index
 		%arg_3_core_offset_256 = arith.constant 256 : index
 		%arg_3_core_256 = arith.addi %arg_3, %arg_3_core_offset_256 : index
-		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_128, %arg_0_core_256, %pool_addr_0, %pool_addr_256, %pool_addr_512) {sdsc_filename="sdsc_0.json", "symbol_ids"=[-1, -2, -3, -4, -5, -6]}
-		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_256, %pool_addr_512, %pool_addr_768, %pool_addr_896, %pool_addr_1024) {sdsc_filename="sdsc_1.json", "symbol_ids"=[-7, -8, -9, -10, -11, -12]}
-		sdscbundle.sdsc_execute (%pool_addr_768, %pool_addr_896, %pool_addr_1024, %arg_4) {sdsc_filename="sdsc_2.json", "symbol_ids"=[-13, -14, -15, -16]}
-		sdscbundle.sdsc_execute (%pool_addr_768, %pool_addr_896, %pool_addr_1024, %arg_5) {sdsc_filename="sdsc_3.json", "symbol_ids"=[-17, -18, -19, -20]}
-		sdscbundle.sdsc_execute (%pool_addr_768, %pool_addr_896, %pool_addr_1024) {sdsc_filename="sdsc_4.json", "symbol_ids"=[-21, -22, -23]}
-		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_128, %arg_0_core_256, %pool_addr_768, %pool_addr_896, %pool_addr_1024, %pool_addr_0, %pool_addr_256, %pool_addr_512) {sdsc_filename="sdsc_5.json", "symbol_ids"=[-24, -25, -26, -27, -28, -29, -30, -31, -32]}
-		sdscbundle.sdsc_execute (%pool_addr_0, %pool_addr_256, %pool_addr_512, %arg_1, %pool_addr_768, %pool_addr_896, %pool_addr_1024) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-33, -34, -35, -36, -37, -38, -39]}
-		sdscbundle.sdsc_execute (%pool_addr_768, %pool_addr_896, %pool_addr_1024, %arg_2, %arg_3, %arg_3_core_128, %arg_3_core_256) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-40, -41, -42, -43, -44, -45, -46]}
+		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_128, %arg_0_core_256) {sdsc_filename="sdsc_0.json", "symbol_ids"=[-1, -2, -3]}
+		sdscbundle.sdsc_execute () {sdsc_filename="sdsc_1.json"}
+		sdscbundle.sdsc_execute (%arg_4) {sdsc_filename="sdsc_2.json", "symbol_ids"=[-4]}
+		sdscbundle.sdsc_execute (%arg_5) {sdsc_filename="sdsc_3.json", "symbol_ids"=[-5]}
+		sdscbundle.sdsc_execute () {sdsc_filename="sdsc_4.json"}
+		sdscbundle.sdsc_execute (%arg_0, %arg_0_core_128, %arg_0_core_256) {sdsc_filename="sdsc_5.json", "symbol_ids"=[-6, -7, -8]}
+		sdscbundle.sdsc_execute (%arg_1) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-9]}
+		sdscbundle.sdsc_execute (%arg_2, %arg_3, %arg_3_core_128, %arg_3_core_256) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-10, -11, -12, -13]}
 		return
 	}
 }
