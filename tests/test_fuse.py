@@ -7,7 +7,7 @@ import sympy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import KERNELS, arg, c0, c1, card, empty, op, space
+from kernels import KERNELS, arg, c0, c1, c2, card, empty, op, space
 
 from torch_spyre._C import DataFormats, _Program
 from torch_spyre._inductor.codegen.bundle import make_bundle
@@ -176,7 +176,6 @@ def test_what_a_later_op_reads_is_stored():
     """The product reads a result that the chain has in its registers."""
     x, y, out = card(64, 64), card(64, 128), empty(64, 128)
     middle = between(0, FP16, 64, 64)
-    c2 = sympy.Symbol("c2")
     read = between(0, FP16, 64, 64)
     read.device_coordinates = [sympy.floor(c2 / 64), c0, sympy.Mod(c2, 64)]
     where = space(c0=(64, 1), c1=(64, 1))
@@ -238,7 +237,6 @@ def test_memory_that_is_used_again_for_something_else():
 def test_dimensions_that_another_op_sees_as_one():
     """Four times eight rows for the first op, 32 rows for the others."""
     x, row, out = card(32, 64), card(8, 64), empty(32, 64)
-    c2 = sympy.Symbol("c2")
 
     def cut(argument, outer, inner):
         argument.device_size = [1, outer, inner, 64]
@@ -271,3 +269,30 @@ def test_dimensions_that_another_op_sees_as_one():
     run_fused(entries, [pool, x, row, out])
     added = x + row.repeat(4, 1)
     same_bits(out, added - added.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("spread", ["over lines", "along lines"])
+def test_values_that_several_lines_share(spread):
+    """Rows against columns, for all heads, as in the mask of attention: computed in the chain. But
+    what has one value a line is not spread along it."""
+    x, column, row, out = card(3, 8, 64), card(8, 1), card(64), empty(3, 8, 64)
+    where = space(c0=(3, 1), c1=(8, 1), c2=(64, 1))
+
+    def mask(output=False):
+        places = [sympy.Integer(0), c0, c1, sympy.Mod(c2, 64)]
+        return TensorArg(not output, -1, FP16, [1, 3, 8, 64], places, {"pool": 0})
+
+    by_row, by_position = arg(column, 1, (c1, None)), arg(row, 2, (c2,))
+    if spread == "over lines":
+        first = op("greaterequal", where, by_row, by_position, mask(output=True))
+        expected = x * (column >= row).half()
+    else:
+        first = op("neg", where, by_row, mask(output=True))
+        expected = x * -column
+    cubes = [arg(tensor, i, (c0, c1, c2), output=i == 3) for i, tensor in ((0, x), (3, out))]
+    entries = [first, op("mul", where, cubes[0], mask(), cubes[1])]
+    separate = [["Pointwise", "Pointwise"]]
+    assert steps(entries) == ([["Chain"]] if spread == "over lines" else separate)
+    pool = torch.empty(3 * 8 * 128, dtype=torch.int8, device="spyre")
+    run_fused(entries, [pool, x, column, row, out])
+    same_bits(out, expected)

@@ -340,19 +340,40 @@ void fp32_from_dl16_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdif
         static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch, n);
 }
 
+/// Numbers that neither overflow nor are NaN need less.
+inline uint16_t dl16_from_usual_fp32(uint32_t bits, uint32_t& largest) {
+  constexpr uint32_t kZero = (static_cast<uint32_t>(kFp32Bias) << 14) - 0x2000;
+  const uint32_t magnitude = bits & 0x7FFFFFFF;
+  largest = magnitude > largest ? magnitude : largest;
+  const uint32_t code = ((magnitude > kZero ? magnitude : kZero) - kZero) >> 14;
+  return static_cast<uint16_t>(code | ((bits >> 16) & 0x8000));
+}
+constexpr uint32_t kUsualFp32 = 158u << 23;  // up to here, by far
+
+/// Rows of whole blocks: what is not usual is looked for once for all of them.
 template <bool merged>
 void dl16_from_fp32_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdiff_t dst_pitch,
                          size_t n, size_t rows) {
-  for (size_t row = 0; row < rows; ++row) {
-    const char* const from =
-        static_cast<const char*>(src) + static_cast<ptrdiff_t>(row) * src_pitch;
-    char* const to = static_cast<char*>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch;
-    if (n == kBlock) {
-      each<4, 2, dl16_from_fp32<merged>>(from, to, kBlock);
-    } else {
-      each<4, 2, dl16_from_fp32<merged>>(from, to, n);
+  const auto from = [&](size_t row) {
+    return static_cast<const char*>(src) + static_cast<ptrdiff_t>(row) * src_pitch;
+  };
+  const auto to = [&](size_t row) {
+    return static_cast<char*>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch;
+  };
+  if (n % kBlock == 0) {
+    uint32_t largest[kBlock] = {};
+    for (size_t row = 0; row < rows; ++row) {
+      const auto* __restrict in = reinterpret_cast<const Packed<4>::Element*>(from(row));
+      auto* __restrict out = reinterpret_cast<Packed<2>::Element*>(to(row));
+      for (size_t begin = 0; begin < n; begin += kBlock)
+        for (size_t i = 0; i < kBlock; ++i)
+          out[begin + i] = dl16_from_usual_fp32(in[begin + i], largest[i]);
     }
+    uint32_t most = 0;
+    for (size_t i = 0; i < kBlock; ++i) most = largest[i] > most ? largest[i] : most;
+    if (most <= kUsualFp32) return;
   }
+  for (size_t row = 0; row < rows; ++row) each<4, 2, dl16_from_fp32<merged>>(from(row), to(row), n);
 }
 
 inline uint32_t same_32_bits(uint32_t bits) { return bits; }

@@ -430,15 +430,18 @@ void MatmulPlan::finish(const Operands& operands, const Block& block,
     } else {
       kernels_.finish(sums, bias, block.columns, static_cast<float>(matmul_.alpha),
                       static_cast<float>(matmul_.beta));
-      // The one format whose encoding would let the bits of a NaN through.
-      if (matmul_.c.format == DataFormat::IEEE_FP32) kernels_.quiet(sums, block.columns);
     }
     std::byte* const c = operands.c + (matmul_.c.offset + block.batch.c + at.c) * c_width;
     for (std::int64_t done = 0; done < block.columns;) {
       const std::int64_t column = block.column + done, lane = column % c_lanes_;
       const std::int64_t run = std::min(block.columns - done, c_lanes_ - lane);
-      encode_(sums + done, c + (column / c_lanes_ * matmul_.c.n_stick_stride + lane) * c_width,
-              static_cast<std::size_t>(run));
+      std::byte* const to = c + (column / c_lanes_ * matmul_.c.n_stick_stride + lane) * c_width;
+      // The one format whose encoding would let the bits of a NaN through.
+      if (!integers_ && matmul_.c.format == DataFormat::IEEE_FP32) {
+        kernels_.copy_quiet(sums + done, reinterpret_cast<float*>(to), run);
+      } else {
+        encode_(sums + done, to, static_cast<std::size_t>(run));
+      }
       done += run;
     }
   }

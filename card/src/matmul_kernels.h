@@ -73,8 +73,8 @@ struct MatmulKernels {
   /// sums = alpha * sums + beta * bias; bias may be null.
   void (*finish)(float* sums, const float* bias, int64_t n, float alpha, float beta);
   void (*finish_integers)(float* sums, const float* bias, int64_t n, uint32_t alpha, uint32_t beta);
-  /// Any NaN becomes the positive quiet one.
-  void (*quiet)(float* sums, int64_t n);
+  /// A copy in which any NaN is the positive quiet one.
+  void (*copy_quiet)(const float* sums, float* to, int64_t n);
 };
 
 namespace baseline {

@@ -459,8 +459,8 @@ void finish(float* sums, const float* bias, int64_t n, float alpha, float beta) 
   }
 }
 
-void quiet(float* sums, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sums[i] = sums[i] == sums[i] ? sums[i] : __builtin_nanf("");
+void copy_quiet(const float* sums, float* __restrict to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = sums[i] == sums[i] ? sums[i] : __builtin_nanf("");
 }
 
 void finish_integers(float* sums, const float* bias, int64_t n, uint32_t alpha, uint32_t beta) {
@@ -487,7 +487,7 @@ constexpr MatmulKernels kKernels{
     .sum_lanes = sum_lanes,
     .finish = finish,
     .finish_integers = finish_integers,
-    .quiet = quiet,
+    .copy_quiet = copy_quiet,
 };
 
 }  // namespace

@@ -404,6 +404,12 @@ constexpr PointwiseKernels::NumberOp kNumberOps[] = {
     {F::realdiv, divided_by_number, with_number<fp32::divide, true>},
     number<fp32::maximum>(F::maximum),
     number<fp32::minimum>(F::minimum),
+    number<fp32::equal>(F::equal),
+    number<fp32::notequal>(F::notequal),
+    number<fp32::greaterthan>(F::greaterthan),
+    number<fp32::greaterequal>(F::greaterequal),
+    number<fp32::lesserthan>(F::lesserthan),
+    number<fp32::lesserequal>(F::lesserequal),
     {F{}, nullptr, nullptr},
 };
 

@@ -4,13 +4,14 @@
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
 
-constexpr int64_t kRunPiece = 512;  // elements that are looked at together
+/// Elements that are looked at together: many at first, few where some of them are not as usual.
+constexpr int64_t kRunPiece = 512, kRunChunk = 64;
 
-/// each(from, count) for pieces of a run.
+/// each(first, count) for pieces of a run.
 template <class Each>
-inline void in_pieces(int64_t n, const Each& each) {
-  for (int64_t begin = 0; begin < n; begin += kRunPiece)
-    each(begin, n - begin < kRunPiece ? n - begin : kRunPiece);
+inline void in_pieces(int64_t n, int64_t piece, const Each& each) {
+  for (int64_t begin = 0; begin < n; begin += piece)
+    each(begin, n - begin < piece ? n - begin : piece);
 }
 
 /// Whether no magnitude is above the limit, nor NaN.
@@ -23,59 +24,78 @@ inline bool all_within(const float* x, int64_t n, float limit) {
   return largest <= __builtin_bit_cast(uint32_t, limit);
 }
 
-/// `out` may be `in`, and is nothing else that overlaps it. The usual function does up to the
-/// limit.
-template <auto usual, auto exact>
-inline void map_run(const float* in, float* out, int64_t n, float limit) {
-  in_pieces(n, [&](int64_t begin, int64_t count) {
-    const float* const x = in + begin;
-    float* const y = out + begin;
-    if (all_within(x, count, limit)) {
+template <auto op>
+inline void each_of_run(const float* x, float* y, int64_t n) {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) y[i] = usual(x[i]);
-    } else {
-#pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) y[i] = exact(x[i]);
-    }
+  for (int64_t i = 0; i < n; ++i) y[i] = op(x[i]);
+}
+
+/// `out` may be `in`, and is nothing else that overlaps it. `usual` is a function that does up to
+/// the limit; others(in, out, n) takes the rest.
+template <auto usual, class Others>
+inline void map_run(const float* in, float* out, int64_t n, float limit, const Others& others) {
+  in_pieces(n, kRunPiece, [&](int64_t begin, int64_t count) {
+    if (all_within(in + begin, count, limit))
+      return each_of_run<usual>(in + begin, out + begin, count);
+    in_pieces(count, kRunChunk, [&](int64_t inner, int64_t some) {
+      const float* const x = in + begin + inner;
+      float* const y = out + begin + inner;
+      if (all_within(x, some, limit)) return each_of_run<usual>(x, y, some);
+      others(x, y, some);
+    });
   });
 }
 
+/// Whether exp is 0 for all of them, as where attention is masked.
+inline bool all_vanish(const float* x, int64_t n) {
+  int32_t others = 0;
+  for (int64_t i = 0; i < n; ++i) others |= x[i] < kExpVanishes ? 0 : 1;
+  return !others;
+}
+
 inline void exp_run(const float* in, float* out, int64_t n) {
-  map_run<exp32_of<true>, exp32_of<false>>(in, out, n, 86);
+  map_run<exp32_of<true>>(in, out, n, 86, [](const float* x, float* y, int64_t count) {
+    if (!all_vanish(x, count)) return each_of_run<exp32_of<false>>(x, y, count);
+    for (int64_t i = 0; i < count; ++i) y[i] = 0;
+  });
 }
 
 inline void sigmoid_run(const float* in, float* out, int64_t n) {
-  map_run<sigmoid32_of<true>, sigmoid32_of<false>>(in, out, n, 86);
+  map_run<sigmoid32_of<true>>(in, out, n, 86, each_of_run<sigmoid32_of<false>>);
 }
 
 inline void silu_run(const float* in, float* out, int64_t n) {
-  map_run<silu32_of<true>, silu32_of<false>>(in, out, n, 86);
+  map_run<silu32_of<true>>(in, out, n, 86, each_of_run<silu32_of<false>>);
 }
 
 /// Whether quotient_of() does for these: each is 0, or neither too small nor too large.
 inline bool all_divide_plainly(const float* x, int64_t n) {
-  constexpr uint32_t kLow = (127 - 90) << 23, kRange = 180u << 23;
-  uint32_t trouble = 0;
+  constexpr uint32_t kLow = (127 - 90) << 23, kHigh = (127 + 90) << 23;
+  uint32_t smallest = kHigh, largest = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = __builtin_bit_cast(uint32_t, x[i]);
-    trouble |= ((bits & 0x7FFFFFFF) - kLow > kRange) & (bits != 0);
+    const uint32_t magnitude = __builtin_bit_cast(uint32_t, x[i]) & 0x7FFFFFFF;
+    const uint32_t less = magnitude - 1;  // of 0, the largest number
+    smallest = less < smallest ? less : smallest;
+    largest = magnitude > largest ? magnitude : largest;
   }
-  return !trouble;
+  return smallest >= kLow && largest <= kHigh;
 }
 
-/// x / number, exactly, of the correctly rounded reciprocal: the second quotient is one of the two
-/// neighbours of the true one, for which the third is right (Markstein, IBM J. Res. Dev. 34, 1990).
+/// x / number, exactly, of a positive number's correctly rounded reciprocal: the second quotient is
+/// one of the two neighbours of the true one, for which the third is right (Markstein, IBM J. Res.
+/// Dev. 34, 1990). What is corrected by is how much too large a quotient is, so that a zero keeps
+/// its sign.
 inline float quotient_of(float x, float number, float reciprocal) {
   const float first = x * reciprocal;
-  const float second = fma32(fma32(-first, number, x), reciprocal, first);
-  return fma32(fma32(-second, number, x), reciprocal, second);
+  const float second = fma32(fma32(first, number, -x), -reciprocal, first);
+  return fma32(fma32(second, number, -x), -reciprocal, second);
 }
 
 /// in / number.
 inline void divide_run(const float* in, float number, float* out, int64_t n) {
-  const float reciprocal = 1 / number, size = __builtin_fabsf(number);
-  const bool plain = kFastFma && size >= 0x1p-30f && size <= 0x1p30f;
-  in_pieces(n, [&](int64_t begin, int64_t count) {
+  const float reciprocal = 1 / number;
+  const bool plain = kFastFma && number >= 0x1p-30f && number <= 0x1p30f;
+  in_pieces(n, kRunPiece, [&](int64_t begin, int64_t count) {
     const float* const x = in + begin;
     float* const y = out + begin;
     if (plain && all_divide_plainly(x, count)) {

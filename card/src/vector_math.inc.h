@@ -298,12 +298,14 @@ inline float polynomial32(float x, double c0, Rest... rest) {
   }
 }
 
+constexpr float kExpVanishes = -104;  // below, exp is 0 in fp32
+
 /// exp(at + more) for a small correction `more`, if there is one. Subnormal results too. `usual`:
 /// at is in [-86, 88].
 template <bool usual = false, typename... More>
 inline float exp32_of(float at, More... more) {
-  constexpr float kRound32 = 0x1.8p23f, kVanishes = -104, kLowest = -86;
-  const float x = !usual && at < kVanishes ? kVanishes : at;  // a NaN stays one
+  constexpr float kRound32 = 0x1.8p23f, kLowest = -86;
+  const float x = !usual && at < kExpVanishes ? kExpVanishes : at;  // a NaN stays one
   const float shifted = fma32(x, 0x1.715476p+0f, kRound32), n = shifted - kRound32;
   const float remainder = fma32(n, 0x1.05c61p-29f, fma32(n, -0x1.62e43p-1f, x));
   const float p = polynomial32((remainder + ... + more), 1, 1, 0.49999993412469573,
@@ -317,7 +319,7 @@ inline float exp32_of(float at, More... more) {
   if constexpr (usual) return scaled;
   // Not even on the way are there subnormal numbers where the result is 0, as for the -Infinity of
   // masks: hosts take a hundred times as long for them.
-  const float low = at < kVanishes ? 0 : 0x1p-64f;
+  const float low = at < kExpVanishes ? 0 : 0x1p-64f;
   const float result = scaled * (x < kLowest ? low : 1);
   return x <= 0x1.62e42ep+6f ? result : x + __builtin_inff();  // a NaN stays one
 }

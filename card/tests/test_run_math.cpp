@@ -124,7 +124,7 @@ TEST(division_by_a_number_is_exact) {
     plain.push_back(std::bit_cast<float>(0x3F800000u - i));
     plain.push_back(std::bit_cast<float>(0xBFC00000u + i));
   }
-  plain.push_back(0.0f);
+  plain.insert(plain.end(), {0.0f, -0.0f});
   for (int i = 0; i < 1500; ++i) check(plain, any_float(random, -29, 29));
   for (std::uint32_t i = 0; i < 64; ++i) {
     check(plain, std::bit_cast<float>(0x3F800000u + i));

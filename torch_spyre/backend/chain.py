@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torch_spyre._C import DataFormats
-from torch_spyre.backend.fuse import Memory, Run, idle_cores, line_dims, memories
+from torch_spyre.backend.fuse import (
+    Memory,
+    Run,
+    idle_cores,
+    line_dims,
+    memories,
+    split_dims,
+    widest_tensor,
+)
 from torch_spyre.backend.lower import lowered_constants, narrowed
 from torch_spyre.backend.nests import counter, nests
 from torch_spyre.backend.places import Place
@@ -53,7 +61,7 @@ class _Writer:
         links, dims = self.run.links, set(self.sizes)
         lines = line_dims(links, dims)
         assert lines is not None
-        widest = max(memories(links), key=lambda memory: len(memory.dims)).tensor
+        widest = widest_tensor(links)
         elems = max((m.tensor.elems_per_stick for m in memories(links)), default=1)
         whole_sticks = not widest.stick or self.sizes[widest.stick] % elems == 0
         alike = all(m.dims in (lines, frozenset()) for m in memories(links))
@@ -64,11 +72,9 @@ class _Writer:
             self.line_dims: list[Dim] = []
             self.position_dims = list(self.dims.values())
             return
-        if lines == dims:
-            inner = widest.stick or min(widest.dims, key=lambda label: widest.stride[label])
-            lines = lines - {inner}
+        lines, positions = split_dims(links, lines, dims)
         outer = sorted(lines, key=lambda label: -_distance(widest, label))
-        inner_dims = sorted(dims - lines, key=lambda label: -_distance(widest, label))
+        inner_dims = sorted(positions, key=lambda label: -_distance(widest, label))
         self.line_dims = [self.dims[label] for label in outer]
         self.position_dims = [self.dims[label] for label in inner_dims]
         self.line_counter = counter(self.line_dims, self.sizes)

@@ -99,12 +99,13 @@ class Run:
                 work.op.tensors, work.places, work.regions, strict=True
             )
         ]
-        if not output.dims <= frozenset().union(*(memory.dims for memory in inputs)):
-            return False  # spreads a value over more places than it has
         link = Link(work, inputs, output)
         sizes = self.sizes | {names[label]: wide[label] for label in wide}
         links = [*self.links, link]
-        if line_dims(links, set(sizes)) is None or self._clashes(link):
+        lines = line_dims(links, set(sizes))
+        if lines is None or self._clashes(link):
+            return False
+        if not all(_spreads_none(each, split_dims(links, lines, set(sizes))) for each in links):
             return False
         self.links, self.sizes = links, sizes
         return True
@@ -267,6 +268,28 @@ def memories(links: Sequence[Link]) -> Iterator[Memory]:
     for link in reversed(links):
         yield link.output
         yield from link.inputs
+
+
+def split_dims(
+    links: Sequence[Link], lines: frozenset[str], dims: set[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The dimensions from line to line, and those along a line."""
+    if lines == dims and dims:
+        widest = widest_tensor(links)
+        inner = widest.stick or min(widest.dims, key=lambda label: widest.stride[label])
+        lines = lines - {inner}
+    return lines, frozenset(dims) - lines
+
+
+def widest_tensor(links: Sequence[Link]) -> Tensor:
+    return max(memories(links), key=lambda memory: len(memory.dims)).tensor
+
+
+def _spreads_none(link: Link, split: tuple[frozenset[str], frozenset[str]]) -> bool:
+    """Whether the op has as many values as its result has places: what it reads is given for every
+    line, or for every position, whichever of these dimensions it has."""
+    read = frozenset().union(*(memory.dims for memory in link.inputs))
+    return all(not (link.output.dims & dims) or read & dims for dims in split)
 
 
 def line_dims(links: Sequence[Link], dims: set[str]) -> frozenset[str] | None:
