@@ -397,7 +397,7 @@ def test_what_knobs_do(planned):
             roomy, more = planned(gated, *args)
     assert more[0].pool_bytes >= pooled[0].pool_bytes > 0
     # Fewer rows at a time are summed up in another order, where sticks run along the sums.
-    torch.testing.assert_close(got.cpu(), tight.cpu(), rtol=2**-8, atol=1e-5)
+    torch.testing.assert_close(got.cpu(), tight.cpu(), rtol=2**-8, atol=2e-3)
     assert torch.equal(tight.cpu(), apart.cpu())
     assert torch.equal(tight.cpu(), roomy.cpu())
 
