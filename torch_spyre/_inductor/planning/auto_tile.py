@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from sympy import Symbol
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import device_bytes, stick_symbol
+from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.prices import lx_available
-from torch_spyre._inductor.planning.tile import Tiles
+from torch_spyre._inductor.planning.tile import Tiles, why_not
 
 MAX_TILES = 1024
 FAR = 4  # how many buffers away ops are taken along that need not be tiled
@@ -32,7 +32,11 @@ def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 
             continue
         for symbols in _loops(free, run, wanted):
             op, symbol = next(iter(symbols.items()))
-            counts = _counts(op.space[symbol], _needed(symbols, cores))
+            counts = [
+                n
+                for n in _counts(op.space[symbol], _needed(symbols, cores))
+                if not any(why_not(each, its, n) for each, its in symbols.items())
+            ][:COUNTS]
             if counts:
                 plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
                 more |= attempt < len(counts)
@@ -82,7 +86,7 @@ def _spread(
     while waiting:
         op, far = waiting.pop(0)
         own = symbols[op]
-        if own in op.reduced or any(stick_symbol(a, op.space) == own for a in _accesses(op)):
+        if own in op.reduced:
             if op in run:
                 return None
             del symbols[op]
@@ -126,4 +130,4 @@ def _needed(symbols: dict[KernelOp, Symbol], cores: int) -> int:
 
 def _counts(size: int, least: int) -> list[int]:
     divisors = [n for n in range(least, min(size, MAX_TILES) + 1) if size % n == 0]
-    return [n for n in divisors if n <= 4 * divisors[0]][:COUNTS] if divisors else []
+    return [n for n in divisors if n <= 4 * divisors[0]] if divisors else []

@@ -9,6 +9,7 @@ For an op with a hint about it there is nothing to choose.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from torch_spyre.machine import load as load_machine
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
 BEAM_WIDTH = 12
 FIRST = 3  # of these, after which all ways to split an op are tried
+LIKED = 3  # ways to split the next reader that an op considers
 FAR = 8  # how many ops ahead readers are looked for
 TRIED = 16  # of the ways to split an op, those that are best for itself
 WAIT_US = 0.1  # for all cores to meet
@@ -88,6 +90,14 @@ class _Reader:
         splits = self.shape.splits_like(position, footprint)
         return self.shape.footprints(splits) if splits is not None else None
 
+    @functools.cached_property
+    def likes(self) -> list[Footprint]:
+        """How it would read the result, if it alone were asked."""
+        shape = self.shape
+        ways = _in_turns(shape, _free(shape), config.sencores)
+        ways.sort(key=shape.largest_part)
+        return [shape.footprints(splits)[self.position] for splits in ways[:LIKED]]
+
     def others(self, homes: dict[Buffer, _Home]) -> Iterator[tuple[int, _Home]]:
         """Its other inputs that are at home in LX."""
         for position, access in enumerate(self.shape.op.inputs):
@@ -124,9 +134,10 @@ def _advanced(
     own = _candidates(prices) if hinted is None else [hinted]
     found: dict[object, _State] = {}
     for rank, state in enumerate(beam):
-        inherited = _inherited(prices.shape, state, reader) if hinted is None else ()
+        inherited = _inherited(prices.shape, state) if hinted is None else ()
+        wanted = _wanted(prices.shape, state, reader) if hinted is None and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
-        for splits in (*inherited, *(own if rank < FIRST else own[:1])):
+        for splits in (*inherited, *(own if rank < FIRST else own[:1]), *wanted):
             after = _with_op(state, prices, splits, gone)
             home = after.homes.get(prices.shape.op.output.buffer)
             after.expected = reader.expected(after.homes, home) if reader and home else 0
@@ -167,8 +178,7 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
 def _candidates(prices: OpPrices) -> list[Splits]:
     """Ways to split an op that are good for itself, the best first."""
     shape = prices.shape
-    free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
-    candidates = _in_turns(shape, free, config.sencores)
+    candidates = _in_turns(shape, _free(shape), config.sencores)
     if shape.contracted is not None:
         candidates += _even(shape, max(map(_cores, candidates)))
     candidates = _within_span(shape, candidates)
@@ -199,6 +209,11 @@ def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
             left //= splits[symbol]
         found.setdefault(tuple(splits.values()), splits)
     return list(found.values())
+
+
+def _free(shape: OpShape) -> list[Symbol]:
+    """Loops that can be split."""
+    return [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
 
 
 def _may_split(shape: OpShape, symbol: Symbol) -> bool:
@@ -246,25 +261,31 @@ def smallest_span(shape: OpShape) -> int:
     """Of the bytes from the first to the last that a core touches of a tensor, however split."""
     if all(device_bytes(access.buffer) <= SPAN_BYTES for access in shape.accesses):
         return 0
-    free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
-    return min(_span(shape, splits) for splits in _in_turns(shape, free, config.sencores))
+    return min(_span(shape, splits) for splits in _in_turns(shape, _free(shape), config.sencores))
 
 
 def _span(shape: OpShape, splits: Splits) -> int:
     return STICK_BYTES * max(footprint.span for footprint in shape.footprints(splits))
 
 
-def _inherited(shape: OpShape, state: _State, reader: _Reader | None) -> Iterator[Splits]:
-    """Splits with which an input is read as it was written, or the result as its reader has what
-    else it reads."""
+def _inherited(shape: OpShape, state: _State) -> Iterator[Splits]:
+    """Splits with which an input is read as it was written."""
     for position, access in enumerate(shape.op.inputs):
         home = state.homes.get(access.buffer)
         splits = shape.splits_like(position, home.footprint) if home else None
         if splits is not None:
             yield splits
-    for position, home in reader.others(state.homes) if reader else ():
-        wanted = reader.wants(position, home.footprint) if reader else None
-        if wanted is not None and reader:
-            splits = shape.splits_like(len(shape.op.inputs), wanted[reader.position])
-            if splits is not None:
-                yield splits
+
+
+def _wanted(shape: OpShape, state: _State, reader: _Reader) -> Iterator[Splits]:
+    """Splits that suit the next reader: by itself, or by what else it reads."""
+    if shape.contracted is not None:
+        return
+    found = list(reader.likes)
+    for position, home in reader.others(state.homes):
+        footprints = reader.wants(position, home.footprint)
+        found += [footprints[reader.position]] if footprints is not None else []
+    for footprint in found:
+        splits = shape.splits_like(len(shape.op.inputs), footprint)
+        if splits is not None:
+            yield splits

@@ -44,6 +44,18 @@ module {
 		%arg_5_core_384 = arith.addi %arg_5, %arg_5_core_offset_384 : index
 		%arg_5_core_offset_768 = arith.constant 768 : index
 		%arg_5_core_768 = arith.addi %arg_5, %arg_5_core_offset_768 : index
+		%arg_5_core_offset_1152 = arith.constant 1152 : index
+		%arg_5_core_1152 = arith.addi %arg_5, %arg_5_core_offset_1152 : index
+		%arg_5_core_offset_640 = arith.constant 640 : index
+		%arg_5_core_640 = arith.addi %arg_5, %arg_5_core_offset_640 : index
+		%arg_5_core_offset_1792 = arith.constant 1792 : index
+		%arg_5_core_1792 = arith.addi %arg_5, %arg_5_core_offset_1792 : index
+		%arg_6_core_offset_1152 = arith.constant 1152 : index
+		%arg_6_core_1152 = arith.addi %arg_6, %arg_6_core_offset_1152 : index
+		%arg_6_core_offset_640 = arith.constant 640 : index
+		%arg_6_core_640 = arith.addi %arg_6, %arg_6_core_offset_640 : index
+		%arg_6_core_offset_1792 = arith.constant 1792 : index
+		%arg_6_core_1792 = arith.addi %arg_6, %arg_6_core_offset_1792 : index
 		%arg_6_core_offset_384 = arith.constant 384 : index
 		%arg_6_core_384 = arith.addi %arg_6, %arg_6_core_offset_384 : index
 		%arg_6_core_offset_768 = arith.constant 768 : index
@@ -58,10 +70,10 @@ module {
 		sdscbundle.sdsc_execute (%arg_2, %arg_2_core_384, %arg_2_core_768, %arg_3, %arg_3_core_384, %arg_3_core_768) {sdsc_filename="sdsc_3.json", "symbol_ids"=[-23, -24, -25, -26, -27, -28]}
 		sdscbundle.sdsc_execute (%arg_4, %arg_4_core_384, %arg_4_core_768) {sdsc_filename="sdsc_4.json", "symbol_ids"=[-29, -30, -31]}
 		sdscbundle.sdsc_execute (%arg_5, %arg_5_core_384, %arg_5_core_768, %arg_1, %arg_1_core_384, %arg_1_core_768) {sdsc_filename="sdsc_5.json", "symbol_ids"=[-32, -33, -34, -35, -36, -37]}
-		sdscbundle.sdsc_execute (%arg_5, %arg_5_core_384, %arg_5_core_768, %arg_6, %arg_6_core_384, %arg_6_core_768) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-38, -39, -40, -41, -42, -43]}
-		sdscbundle.sdsc_execute (%arg_5, %arg_5_core_384, %arg_5_core_768, %arg_6, %arg_6_core_384, %arg_6_core_768) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-44, -45, -46, -47, -48, -49]}
-		sdscbundle.sdsc_execute (%arg_6, %arg_6_core_384, %arg_6_core_768, %arg_3, %arg_3_core_384, %arg_3_core_768) {sdsc_filename="sdsc_8.json", "symbol_ids"=[-50, -51, -52, -53, -54, -55]}
-		sdscbundle.sdsc_execute (%arg_7, %arg_7_core_384, %arg_7_core_768) {sdsc_filename="sdsc_9.json", "symbol_ids"=[-56, -57, -58]}
+		sdscbundle.sdsc_execute (%arg_5, %arg_5_core_1152, %arg_5_core_640, %arg_5_core_1792, %arg_6, %arg_6_core_1152, %arg_6_core_640, %arg_6_core_1792) {sdsc_filename="sdsc_6.json", "symbol_ids"=[-38, -39, -40, -41, -42, -43, -44, -45]}
+		sdscbundle.sdsc_execute (%arg_5, %arg_5_core_1152, %arg_5_core_640, %arg_5_core_1792, %arg_6, %arg_6_core_1152, %arg_6_core_640, %arg_6_core_1792) {sdsc_filename="sdsc_7.json", "symbol_ids"=[-46, -47, -48, -49, -50, -51, -52, -53]}
+		sdscbundle.sdsc_execute (%arg_6, %arg_6_core_384, %arg_6_core_768, %arg_3, %arg_3_core_384, %arg_3_core_768) {sdsc_filename="sdsc_8.json", "symbol_ids"=[-54, -55, -56, -57, -58, -59]}
+		sdscbundle.sdsc_execute (%arg_7, %arg_7_core_384, %arg_7_core_768) {sdsc_filename="sdsc_9.json", "symbol_ids"=[-60, -61, -62]}
 		return
 	}
 }
