@@ -55,3 +55,43 @@ def pytest_terminal_summary(terminalreporter, config):
 def update_golden(request):
     """Whether golden files are to be written instead of compared."""
     return request.config.getoption("--update-golden")
+
+
+@pytest.fixture
+def fresh_compiler(tmp_path_factory, monkeypatch):
+    """Dynamo knows no graph, and its caches are those of this run of the tests."""
+    import torch
+
+    torch._dynamo.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+
+
+@pytest.fixture
+def empty_caches(fresh_compiler, tmp_path, monkeypatch):
+    """No test has compiled anything before."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """A function's results, compiled, and the kernels that were planned for it."""
+    import torch
+
+    from torch_spyre._inductor.planning import plan_kernel
+
+    made = []
+
+    def plan(ops):
+        kernel = plan_kernel(ops)
+        made.append(kernel)
+        return kernel
+
+    monkeypatch.setattr("torch_spyre._inductor.scheduling.plan_kernel", plan)
+
+    def run(function, *args):
+        made.clear()
+        torch._dynamo.reset()
+        with torch._inductor.config.patch(force_disable_caches=True):
+            return torch.compile(function, fullgraph=True)(*args), list(made)
+
+    return run

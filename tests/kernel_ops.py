@@ -67,8 +67,9 @@ MEANING = {
     "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "sub": lambda a, b: a - b,
     "exp": math.exp, "neg": lambda a: -a, "identity": lambda a: a, "ReStickifyOpHBM": lambda a: a,
     "dl16tofp32": lambda a: a, "fp32todl16": lambda a: a, "realdiv": lambda a, b: a / b,
+    "maximum": max, "minimum": min,
 }  # fmt: skip
-REDUCES = {"sum": sum, "max": max, "batchmatmul": sum}
+REDUCES = {"sum": sum, "max": max, "min": min, "prod": math.prod, "batchmatmul": sum}
 
 
 def interpret(ops, storages):

@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from compiling import card
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -14,18 +15,7 @@ from torch_spyre._inductor.compile import CompileFallbackWarning
 HALF = torch.float16
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    """No results of other tests, and none left behind."""
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
-
-
-def card(*size, dtype=HALF, seed=0):
-    host = torch.randn(size, generator=torch.Generator().manual_seed(seed))
-    if not dtype.is_floating_point:
-        host = host * 10
-    return host.to(dtype).to("spyre")
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def compiled(function, *args, **kwargs):

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from blocks import gated_mlp, model_on_card, rotated
 from compiling import assert_near, card, compiled, same_as_cpu, same_as_eager
 from torch import nn
 
@@ -14,10 +15,7 @@ FLOAT = torch.float32
 ATTENTION = "aten._scaled_dot_product_fused_attention_overrideable"
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
@@ -66,24 +64,14 @@ def test_gradients_of_norms_and_softmax():
 
 @pytest.mark.parametrize("size", [32, 64, 128])
 def test_rope(size):
-    def turned(x):
-        a, b = x.chunk(2, -1)
-        return torch.cat([-b, a], -1)
-
-    def rope(q, k, cos, sin):
-        return q * cos + turned(q) * sin, k * cos + turned(k) * sin
-
     angles = [card(17, size, seed=seed) for seed in (1, 2)]
-    outcome = same_as_eager(rope, card(2, 4, 17, size), card(2, 2, 17, size, seed=3), *angles)
+    outcome = same_as_eager(rotated, card(2, 4, 17, size), card(2, 2, 17, size, seed=3), *angles)
     assert outcome.kernels == 1
 
 
 def test_swiglu_mlp():
-    def mlp(x, gate, up, down):
-        return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
-
     weights = [card(200, 128, seed=1), card(200, 128, seed=2), card(128, 200, seed=3)]
-    outcome = same_as_eager(mlp, card(2, 7, 128), *weights, exact=False)
+    outcome = same_as_eager(gated_mlp, card(2, 7, 128), *weights, exact=False)
     assert outcome.kernels == 1
 
 
@@ -238,36 +226,8 @@ def test_conv_block():
     )
 
 
-class Model(nn.Module):
-    """Embedding to logits, with a rotated, grouped attention and a gated MLP."""
-
-    def __init__(self, words=50, hidden=128, heads=2, layers=1):
-        super().__init__()
-        self.heads = heads
-        self.embed = nn.Embedding(words, hidden)
-        self.norms = nn.ModuleList(nn.RMSNorm(hidden) for _ in range(2 * layers + 1))
-        self.qkv = nn.ModuleList(nn.Linear(hidden, 2 * hidden, bias=False) for _ in range(layers))
-        self.out = nn.ModuleList(nn.Linear(hidden, hidden, bias=False) for _ in range(layers))
-        self.up = nn.ModuleList(nn.Linear(hidden, 200) for _ in range(layers))
-        self.down = nn.ModuleList(nn.Linear(200, hidden) for _ in range(layers))
-
-    def forward(self, words):
-        x = self.embed(words)
-        batch, length, hidden = x.shape
-        for i in range(len(self.qkv)):
-            q, k, v = self.qkv[i](self.norms[2 * i](x)).split(
-                [hidden, hidden // 2, hidden // 2], -1
-            )
-            q, k, v = (t.view(batch, length, -1, 64).transpose(1, 2) for t in (q, k, v))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            x = x + self.out[i](y.transpose(1, 2).reshape(batch, length, hidden))
-            x = x + self.down[i](F.silu(self.up[i](self.norms[2 * i + 1](x))))
-        return F.linear(self.norms[-1](x), self.embed.weight)
-
-
 def test_embedding_to_logits():
-    torch.manual_seed(0)
-    model = Model().half().requires_grad_(False).to("spyre")
+    model = model_on_card()
     words = torch.randint(0, 50, (2, 9)).to("spyre")
     outcome = same_as_eager(model, words, calls=["aten.embedding"], exact=False)
     assert outcome.kernels == 1

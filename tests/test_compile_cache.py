@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from compiling import card
 from subprocesses import forked
 from torch._dynamo.utils import counters
 
@@ -56,10 +57,6 @@ def launches(monkeypatch):
 
     monkeypatch.setattr(kernel_runner, "launch_kernel", counted)
     return names
-
-
-def card(*size):
-    return torch.randn(size, generator=torch.Generator().manual_seed(0)).half().to("spyre")
 
 
 def work(x, y):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from compiling import card
 from subprocesses import fresh
 
 from torch_spyre import logging_config
@@ -24,10 +25,11 @@ FUNCTION = """
 """
 
 
+pytestmark = pytest.mark.usefixtures("empty_caches")
+
+
 @pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+def quiet_log():
     yield
     logging_config.set_log_file(None)
     logging_config.configure_python_logging()
@@ -49,11 +51,6 @@ def debug_directory(tmp_path_factory) -> Path:
     graphs = sorted(root.glob("torch_compile_debug/run_*/torchinductor/model__*"))
     assert len(graphs) == 2
     return graphs[-1]
-
-
-def card(*size):
-    host = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    return host.half().to("spyre")
 
 
 def log_of(tmp_path, component, level, function, *args) -> list[str]:
@@ -128,8 +125,8 @@ def test_a_kernel_that_cannot_be_planned_leaves_what_is_known(tmp_path, monkeypa
         torch.compile(lambda x: x.exp() + 1)(card(5))
     (folder,) = tmp_path.glob("run_*/torchinductor/*/spyre/not_compiled_0")
     assert "it will not" in (folder / "error.txt").read_text()
-    assert "exp(" in (folder / "ir_0_stubborn_before.txt").read_text()
-    assert "did not end" in (folder / "ir_0_stubborn_after.txt").read_text()
+    assert "exp(" in (folder / "ir_00_stubborn_before.txt").read_text()
+    assert "did not end" in (folder / "ir_00_stubborn_after.txt").read_text()
 
 
 def test_nothing_is_written_unless_asked_for(tmp_path):

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import sympy
 import torch
+from compiling import card
 from hypothesis import given
 from hypothesis import strategies as st
 from torch._inductor import config as inductor_config
@@ -22,19 +23,14 @@ from torch_spyre._inductor.ir import FixedTiledLayout, SpyreConstantFallback
 from torch_spyre._inductor.views import compute_coordinates
 from torch_spyre.ops.table import OPS
 
+pytestmark = pytest.mark.usefixtures("empty_caches")
+
 
 @pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+def nothing_runs_op_by_op():
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompileFallbackWarning)
         yield
-
-
-def card(*size, seed=0):
-    host = torch.randn(size, generator=torch.Generator().manual_seed(seed))
-    return host.half().to("spyre")
 
 
 def double(x):

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from compiling import card
 from subprocesses import fresh
 
 from torch_spyre._inductor import config
@@ -21,11 +22,7 @@ from torch_spyre._inductor.trace import Tracer
 from torch_spyre.backend import MalformedBundle
 from torch_spyre.ops import fallbacks
 
-
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+pytestmark = pytest.mark.usefixtures("empty_caches")
 
 
 @pytest.fixture
@@ -37,11 +34,6 @@ def short_reach(monkeypatch):
 
 def unsupported(x):
     return x.neg()
-
-
-def card(*size):
-    host = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    return host.half().to("spyre")
 
 
 def refusal(function, *args, **options):
@@ -97,6 +89,39 @@ def test_errors_about_nodes_of_the_graph_name_their_ops(monkeypatch):
 def test_a_tensor_that_no_core_can_reach():
     error = refusal(lambda x: x.sum(1), torch.empty(3, 2**30, dtype=torch.float16, device="spyre"))
     assert "float16[3, 1073741824]" in str(error)
+
+
+def test_a_size_that_comes_later_and_cannot_be_planned():
+    compiled = torch.compile(lambda x: x.sum(1), dynamic=True, fullgraph=True)
+    compiled(card(3, 70))
+    with pytest.raises(Unsupported) as caught:
+        compiled(torch.empty(3, 2**30, dtype=torch.float16, device="spyre"))
+    error = caught.value
+    assert "a core would span" in error.what
+    assert error.op == "sum"
+    assert any("float16[3, 1073741824]" in tensor for tensor in error.tensors)
+    assert any("device size [16777216, 3, 64]" in tensor for tensor in error.tensors)
+    assert "test_compile_errors.py" in error.source
+    assert "lambda x: x.sum(1)" in error.source
+    assert "CHUNK_LARGE_TENSORS" in str(error)
+
+
+def test_a_size_that_the_back_end_refuses_later(monkeypatch):
+    x = card(9, 70)
+    compiled = torch.compile(lambda x: x.exp() * 2, dynamic=True, fullgraph=True)
+    compiled(card(5, 70))
+
+    def refuse(bundle):
+        raise MalformedBundle("sdsc_0.json", "numCoresUsed_", "is 0")
+
+    monkeypatch.setattr("torch_spyre.backend.kernel_cache.compiled_program", refuse)
+    with pytest.raises(RefusedByBackEnd, match="numCoresUsed_") as caught:
+        compiled(x)
+    assert caught.value.op == "exp"
+    assert "lambda x: x.exp() * 2" in caught.value.source
+    assert "dynamic=False" in str(caught.value)
+    monkeypatch.undo()
+    assert torch.equal(compiled(x).cpu(), (x.exp() * 2).cpu())  # nothing is left of it
 
 
 def test_the_error_reaches_the_user_as_it_is(short_reach):

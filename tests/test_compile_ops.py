@@ -15,10 +15,7 @@ from torch_spyre.ops.fallbacks import FallbackWarning
 HALF, FLOAT = torch.float16, torch.float32
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 # ------------------------------------------------------------------- op classes x shapes and views
@@ -179,6 +176,11 @@ def test_numbers_are_not_rounded_before_they_are_used(number):
     exact = x.cpu().float().numpy() * np.float32(number)
     want = oracle.decode(dl16, oracle.encode_float(dl16, exact.astype(np.float64)))
     np.testing.assert_array_equal(got.float().cpu().numpy(), want.astype(np.float32))
+
+
+def test_both_zeros():
+    outcome = compiled(lambda x: torch.where(x > 0, 0.0, -0.0), card(3, 70))
+    assert torch.equal(outcome.results[0].signbit().cpu(), card(3, 70).cpu() <= 0)
 
 
 @pytest.mark.parametrize(

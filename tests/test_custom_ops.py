@@ -10,10 +10,7 @@ spyre = torch.ops.spyre
 FLOAT = torch.float32
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def norm_in_steps(x, weight):

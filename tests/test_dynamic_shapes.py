@@ -1,5 +1,6 @@
 """Graphs with symbolic sizes: compiled once, right for every size."""
 
+import gc
 import warnings
 
 import pytest
@@ -14,17 +15,14 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
 from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.granularity import granularity, kept_instances
-from torch_spyre._inductor.kernel_ir import Buffer
+from torch_spyre._inductor.kernel_ir import Buffer, Ramp
 from torch_spyre._inductor.kernel_template import At, Nest, Op, Template, plan_template
 from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
-HALF = torch.float16
+HALF, FULL = torch.float16, torch.float32
 
 
-@pytest.fixture(autouse=True)
-def fresh_compiler(tmp_path_factory, monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def host(*size, seed=0):
@@ -299,6 +297,33 @@ def test_instances_are_kept_and_forgotten():
     run(6)
     run(7)
     assert run(3) is not first
+
+
+def test_numbers_that_an_instance_counts_go_with_it():
+    def places(rows):
+        ramp = Ramp((rows,), (1,), 7)
+        return Template(
+            buffers=[
+                Buffer("y", FULL, [rows], [1]),
+                Buffer("ramp", FULL, [rows], [1], constant=ramp),
+            ],
+            temporaries={},
+            nests=[Nest({"i": rows}, [Op("identity", At("y", 0, i=1), [At("ramp", 0, i=1)])])],
+        )
+
+    runner = SDSCTemplateRunner("places", places, kept=1)
+
+    def allocated_after(rows):
+        y = torch.empty(rows, dtype=FULL, device="spyre")
+        runner.run(y, rows)
+        assert torch.equal(y.cpu(), torch.arange(rows) + 7.0)
+        del y
+        gc.collect()
+        return torch.spyre.memory_allocated()
+
+    first = allocated_after(100_000)
+    assert abs(allocated_after(100_001) - first) < 100_000
+    assert allocated_after(100) < first - 300_000
 
 
 def test_a_view_of_a_local_that_crosses_sticks_ends_the_kernel():

@@ -192,3 +192,56 @@ class _Program:
     @property
     def device_address(self) -> int: ...
     def launch(self, operands: Sequence[torch.Tensor], first: int = 0) -> int: ...
+
+# the cost model: torch_spyre.cost
+
+class OpCost:
+    """What an op asks of each part of the card; spyre/cost.h says what the numbers are."""
+
+    unit: str  # "sfp" or "pt"
+    passes: float
+    element_bytes: int
+    cores: int
+    points: int
+    all_points: int
+    rows: int
+    read_bytes: int
+    written_bytes: int
+    lx_bytes: int
+    all_lx_bytes: int
+    partial_sums: int
+    ring_bytes: int
+    ring_link_bytes: int
+    ring_hops: int
+    def __init__(self, **fields: str | float) -> None: ...
+
+class Price:
+    """Nanoseconds. ``total`` is the longest of the others, which overlap, plus ``overhead``."""
+
+    compute: int
+    read: int
+    write: int
+    lx: int
+    ring: int
+    overhead: int
+    total: int
+    @property
+    def bound(self) -> str: ...  # "memory", "compute", "lx", "ring" or "overhead"
+    @property
+    def busiest(self) -> str: ...  # the same, without the overhead
+
+class RingLoad:
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def link_bytes(self) -> int: ...
+    @property
+    def hops(self) -> int: ...
+    @property
+    def ns(self) -> int: ...
+
+def price(op: OpCost) -> Price: ...
+def multicast_bytes(bytes: int, sharers: int) -> int: ...
+def transfer_ns(device_bytes: int) -> int: ...
+def ring_load(sends: Sequence[tuple[int, int, int]]) -> RingLoad: ...
+def ring_all_gather(groups: Sequence[int], bytes: int) -> RingLoad: ...

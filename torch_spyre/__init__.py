@@ -7,9 +7,34 @@ Nothing is started until a device is used.
 
 from torch_spyre.version import __version__
 
-__all__ = ["__version__", "profiler"]
+__all__ = [
+    "__version__",
+    "declare_tensor_dim",
+    "explain",
+    "get_op_hints",
+    "name_tensor_dims",
+    "profiler",
+    "spyre_hint",
+]
 
 profiler = None  # no profiler bridge yet; the public package has the same answer
+
+# What users call, and where it is; not imported before.
+_ON_USE = {
+    "declare_tensor_dim": "_inductor.propagate_named_dims",
+    "name_tensor_dims": "_inductor.propagate_named_dims",
+    "get_op_hints": "_inductor.hints",
+    "spyre_hint": "_inductor.hints",
+    "explain": "explanation",
+}
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name not in _ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_ON_USE[name]}"), name)
 
 
 def _autoload() -> None:

@@ -1,4 +1,4 @@
-"""``python -m torch_spyre``: what this machine has, what ops do, layouts, kernels."""
+"""``python -m torch_spyre``: what this machine has, what ops and scripts do, layouts, kernels."""
 
 import argparse
 import math
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch_spyre.environment import VARIABLES
-from torch_spyre.tools import ops_command
+from torch_spyre.tools import explain_command, ops_command
 from torch_spyre.tools.tables import Table, size
 from torch_spyre.version import __version__
 
 _DESCRIPTION = (
-    "Shows what this machine has, what happens to each op on spyre, how a tensor lies in a Spyre "
-    "card's memory; reads and compiles the bundles of kernels."
+    "Shows what this machine has, what happens to each op on spyre, what a script does on a Spyre "
+    "card, how a tensor lies in its memory; reads and compiles the bundles of kernels."
 )
 
 
@@ -67,6 +67,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     ops_command.add_options(ops)
     ops.set_defaults(run=ops_command.run)
+
+    explain = commands.add_parser(
+        "explain",
+        help="run a script and say what it did on the card",
+        description="Runs a script and reports what it did on the card: modelled time by op, layer "
+        "and source line, memory traffic, LX, fallbacks, graph breaks.",
+        epilog="Example: python -m torch_spyre explain train.py --epochs 1 --html report.html",
+    )
+    explain_command.add_options(explain)
+    explain.set_defaults(run=explain_command.run)
 
     layout = commands.add_parser(
         "layout",

@@ -95,6 +95,12 @@ VARIABLES = [
     Variable(
         "SPYRE_INDUCTOR_ENABLE_FUSION", "1", "compiler: 0 makes a kernel of every loop of a graph"
     ),
+    Variable("LX_PLANNING", "1", "compiler: 0 keeps all intermediates in device memory"),
+    Variable("LX_IN_PLACE", "1", "compiler: 0 gives every intermediate in LX a place of its own"),
+    Variable("LX_BOUNDARY_CLONES", "1", "compiler: 0 copies no inputs to LX"),
+    Variable("SPYRE_INDUCTOR_AUTO_TILING", "1", "compiler: 0 makes no loops over tiles but those of hints"),
+    Variable("DXP_LX_FRAC_AVAIL", "0.2", "compiler: part of LX that is left to the back end"),
+    Variable("SPYRE_INDUCTOR_IGNORE_HINTS", "0", "compiler: 1 ignores what spyre_hint says"),
     Variable("UNROLL_LOOPS", "0", "compiler: write loops out in bundles"),
     Variable("MAX_BUCKETS", "32", "compiler: into how many buckets a dynamic dimension divides"),
     Variable("MIN_DEFAULT_GRANULARITY", "4", "compiler: sizes in a bucket, at least"),

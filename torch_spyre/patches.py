@@ -277,7 +277,8 @@ def compile_fx() -> None:
 
 
 def tensor_guards() -> None:
-    """Dynamo's guards of tensors compare device layouts: another layout is another graph.
+    """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
+    another graph.
 
     Missing upstream: a way for a device to add to ``TENSOR_MATCH``. Called by ``_inductor.load()``.
     """
@@ -288,6 +289,9 @@ def tensor_guards() -> None:
         match_on_id_for_tensor,
     )
 
+    from torch_spyre._inductor.hints import hints_were_given
+    from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
+
     original = GuardBuilder.TENSOR_MATCH
 
     @functools.wraps(original)
@@ -296,17 +300,27 @@ def tensor_guards() -> None:
         graph = self.check_fn_manager.output_graph
         if graph.export or match_on_id_for_tensor(guard):
             return
-        layout = self.get(guard).device_tensor_layout()
+        seen = self.get(guard)
+        layout, dims = seen.device_tensor_layout(), dims_of_tensor(seen)
         sizes = convert_to_concrete_values(
             graph.input_source_to_sizes_strides[guard.originating_source]["size"]
         )
         if layout is None or None in sizes:  # where sizes vary, layouts do
             return
+
+        def lies_so(tensor: torch.Tensor) -> bool:
+            return bool(tensor.device_tensor_layout() == layout)  # type: ignore[attr-defined]
+
+        def lies_so_and_is_named_so(tensor: torch.Tensor) -> bool:
+            return lies_so(tensor) and dims_of_tensor(tensor) == dims
+
         code = f"{self.arg_ref(guard)}.device_tensor_layout() == {layout!r}"
+        check = lies_so
+        if dims is not None or hints_were_given():  # others do not look at names
+            code += f", and its dimensions are called {dims}"
+            check = lies_so_and_is_named_so
         self.get_guard_manager(guard).add_lambda_guard(
-            lambda tensor: tensor.device_tensor_layout() == layout,
-            get_verbose_code_parts(code, guard),
-            guard.user_stack,
+            check, get_verbose_code_parts(code, guard), guard.user_stack
         )
 
     GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]

@@ -4,25 +4,6 @@
 
 namespace spyre::card {
 
-namespace {
-
-/// Rounded up. 128 GiB in nanoseconds at these rates needs more than 64 bits on the way.
-std::int64_t nanoseconds(std::uint64_t bytes, std::int64_t bytes_per_second) {
-  __extension__ using Wide = unsigned __int128;
-  const auto rate = static_cast<Wide>(bytes_per_second);
-  return static_cast<std::int64_t>((Wide{bytes} * 1'000'000'000 + rate - 1) / rate);
-}
-
-}  // namespace
-
-std::int64_t transfer_ns(std::uint64_t device_bytes) {
-  return kTransferNs + nanoseconds(device_bytes, kPcieBytesPerSecond);
-}
-
-std::int64_t launch_ns(const Traffic& traffic) {
-  return kLaunchNs + nanoseconds(traffic.read + traffic.written, kLpddr5BytesPerSecond);
-}
-
 void Clock::transfer(Engine engine, std::uint64_t device_bytes, Moment& stream, Submit submit) {
   const std::lock_guard lock(mutex_);
   charge(engine, transfer_ns(device_bytes), stream, submit);
@@ -36,12 +17,29 @@ void Clock::transfer(Engine engine, std::uint64_t device_bytes, Moment& stream, 
   }
 }
 
-void Clock::launch(const Traffic& traffic, Moment& stream, Submit submit) {
+void Clock::launch(const Bill& bill, std::uint64_t program_bytes, Moment& stream, Submit submit) {
   const std::lock_guard lock(mutex_);
-  charge(Engine::compute, launch_ns(traffic), stream, submit);
-  ++state_.counters.launches;
-  state_.counters.device_bytes_read += traffic.read;
-  state_.counters.device_bytes_written += traffic.written;
+  Counters& counters = state_.counters;
+  if (program_bytes) {
+    charge(Engine::to_card, transfer_ns(program_bytes), stream, submit);
+    counters.program_bytes += program_bytes;
+  }
+  charge(Engine::compute, bill.total_ns(), stream, submit);
+  ++counters.launches;
+  const auto add = [](std::uint64_t& counter, std::int64_t value) {
+    counter += static_cast<std::uint64_t>(value);
+  };
+  add(counters.device_bytes_read, bill.read_bytes);
+  add(counters.device_bytes_written, bill.written_bytes);
+  add(counters.lx_bytes, bill.lx_bytes);
+  add(counters.ring_bytes, bill.ring_bytes);
+  add(counters.macs, bill.macs);
+  add(counters.sfp_elements, bill.sfp_elements);
+  add(counters.memory_ns, bill.memory_ns);
+  add(counters.compute_ns, bill.compute_ns);
+  add(counters.lx_ns, bill.lx_ns);
+  add(counters.ring_ns, bill.ring_ns);
+  add(counters.overhead_ns, bill.overhead_ns);
 }
 
 void Clock::program_loaded() {

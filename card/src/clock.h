@@ -9,19 +9,12 @@
 #include <mutex>
 
 #include "spyre/card.h"
+#include "spyre/cost.h"
 
 namespace spyre::card {
 
 /// Parts of the card that do one thing at a time.
 enum class Engine { to_card, to_host, compute };
-
-/// Bytes of device memory that a program touches.
-struct Traffic {
-  std::uint64_t read = 0, written = 0;
-};
-
-std::int64_t transfer_ns(std::uint64_t device_bytes);
-std::int64_t launch_ns(const Traffic& traffic);
 
 /// A point in modelled time. Points of an earlier life of the clock, before reset(), count as 0.
 struct Moment {
@@ -34,7 +27,8 @@ struct Moment {
 class Clock {
  public:
   void transfer(Engine engine, std::uint64_t device_bytes, Moment& stream, Submit submit);
-  void launch(const Traffic& traffic, Moment& stream, Submit submit);
+  /// A program that was not launched before is sent to the card first: so many bytes.
+  void launch(const Bill& bill, std::uint64_t program_bytes, Moment& stream, Submit submit);
   void program_loaded();
 
   /// The time of an event recorded now: an idle stream has caught up with the host.

@@ -43,8 +43,8 @@ class LineView {
   DataFormat format() const { return format_; }
   std::int64_t visits() const { return visits_; }
   ByteRange range() const { return range_; }
-  Traffic read() const { return {traffic_bytes(visits_, format_), 0}; }
-  Traffic written() const { return {0, traffic_bytes(visits_, format_)}; }
+  Traffic read() const { return {range_.touched, 0}; }
+  Traffic written() const { return {0, range_.touched}; }
 
   /// Every (line, position) of the shape is visited once. False also if that is hard to see.
   bool complete() const { return complete_; }

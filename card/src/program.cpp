@@ -1,10 +1,13 @@
 #include "program.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "environment.h"
 #include "spyre/program.h"
+#include "step_payload.h"
 
 namespace spyre::card {
 
@@ -33,6 +36,12 @@ std::span<const std::byte> checked_body(std::span<const std::byte> binary,
 
 }  // namespace
 
+OpCost Step::cost() const {
+  const Traffic bytes = traffic();
+  const auto elements = static_cast<std::int64_t>(std::max(bytes.read, bytes.written)) / 2;
+  return shared_cost(bytes, elements, DataFormat::SEN169_FP16, kPassesMove);
+}
+
 SoftProgram::SoftProgram(std::span<const std::byte> binary, std::shared_ptr<DeviceMemory> memory)
     : memory_(std::move(memory)), bytes_(binary.size()) {
   decode(binary);
@@ -57,6 +66,7 @@ void SoftProgram::decode(std::span<const std::byte> binary) {
            std::to_string(sizeof header));
   std::memcpy(&header, binary.data(), sizeof header);
   auto rest = checked_body(binary, header);
+  std::optional<std::vector<Account>> accounts;
 
   for (std::size_t index = 0; index < header.steps; ++index) {
     const std::string step = "step " + std::to_string(index);
@@ -69,12 +79,29 @@ void SoftProgram::decode(std::span<const std::byte> binary) {
       refuse(step + ", payload size: " + std::to_string(head.payload_words) +
              " words, but the program ends after " +
              std::to_string(rest.size() / sizeof(std::int64_t)));
-    add(decode_step(index, head.opcode, rest.first(payload_bytes)));
+    const auto payload = rest.first(payload_bytes);
+    if (head.opcode != static_cast<std::uint32_t>(Opcode::accounts)) {
+      add(decode_step(index, head.opcode, payload));
+    } else if (accounts) {
+      refuse(step + ", opcode: a program has its accounts once");
+    } else {
+      accounts = decode_accounts(index, payload);
+    }
     rest = rest.subspan(payload_bytes);
   }
   if (!rest.empty())
     refuse("header, step count: " + std::to_string(header.steps) + ", but " +
            std::to_string(rest.size()) + " bytes follow the last step");
+  if (!accounts) {
+    accounts.emplace();
+    for (const auto& each : steps_) accounts->push_back({each->name(), 1, each->cost()});
+  }
+  price(*accounts);
+}
+
+void SoftProgram::price(const std::vector<Account>& accounts) {
+  for (const Account& account : accounts)
+    if (!bill_.add(account)) refuse(account.name + ": costs more than 64 bits can count");
 }
 
 void SoftProgram::add(std::unique_ptr<const Step> step) {
@@ -84,8 +111,6 @@ void SoftProgram::add(std::unique_ptr<const Step> step) {
     if (need.bytes > requirements_[operand].bytes)
       requirements_[operand] = {need.bytes, steps_.size()};
   }
-  traffic_.read += step->traffic().read;
-  traffic_.written += step->traffic().written;
   uses_scratchpads_ |= step->uses_scratchpads();
   steps_.push_back(std::move(step));
 }

@@ -4,6 +4,7 @@
 // bytes every operand must have, and a launch compares sizes, nothing more.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,8 +15,14 @@
 #include "memory.h"
 #include "scratchpads.h"
 #include "spyre/card.h"
+#include "spyre/cost.h"
 
 namespace spyre::card {
+
+/// Bytes of device memory that a step touches.
+struct Traffic {
+  std::uint64_t read = 0, written = 0;
+};
 
 /// One step of a program, decoded. Implementations live in program_steps.cpp.
 class Step {
@@ -30,6 +37,8 @@ class Step {
   virtual const char* name() const = 0;
   virtual std::vector<Need> needs() const = 0;
   virtual Traffic traffic() const = 0;
+  /// What it costs in a program without accounts. If it does not say: what copying does.
+  virtual OpCost cost() const;
   /// Called with operands that meet the needs.
   virtual void run(std::span<const Extent> operands) const = 0;
   /// Whether it also works in the cores' scratchpads. Then it is called with a turn in them.
@@ -43,6 +52,9 @@ class Step {
 /// the field.
 std::unique_ptr<const Step> decode_step(std::size_t index, std::uint32_t opcode,
                                         std::span<const std::byte> payload);
+
+/// What the accounts of a program say: the step at `index`, which is not run.
+std::vector<Account> decode_accounts(std::size_t index, std::span<const std::byte> payload);
 
 class SoftProgram : public Program {
  public:
@@ -58,7 +70,10 @@ class SoftProgram : public Program {
   std::size_t bytes() const override { return bytes_; }
   std::uint64_t device_address() const override { return memory_->device_address(handle_); }
 
-  const Traffic& traffic() const { return traffic_; }
+  /// What each launch costs.
+  const Bill& bill() const { return bill_; }
+  /// True for the first launch, which brings the program to the card.
+  bool first_launch() const { return !launched_.exchange(true, std::memory_order_relaxed); }
   /// Throws Error(invalid_argument) unless there are enough operands and each is large enough.
   void check(std::span<const Extent> operands) const;
   /// The operands have passed check().
@@ -73,12 +88,14 @@ class SoftProgram : public Program {
 
   void decode(std::span<const std::byte> binary);
   void add(std::unique_ptr<const Step> step);
+  void price(const std::vector<Account>& accounts);
 
   const std::shared_ptr<DeviceMemory> memory_;
   const std::size_t bytes_;
   std::vector<std::unique_ptr<const Step>> steps_;
   std::vector<Requirement> requirements_;  // one an operand
-  Traffic traffic_;
+  Bill bill_;
+  mutable std::atomic<bool> launched_ = false;
   bool uses_scratchpads_ = false;
   Handle handle_ = nullptr;
 };

@@ -296,6 +296,17 @@ class ChainStep : public Step {
       traffic.written += values_.tensors[store.tensor].view.written().written;
     return traffic;
   }
+  OpCost cost() const override {
+    double passes = 0;
+    for (const ChainValue& value : values_.values)
+      if (value.kind == Chain::Kind::pointwise) {
+        passes += sfp_passes(op_info(value.op));
+      } else if (value.kind == Chain::Kind::reduce) {
+        passes += kPassesReduce;
+      }
+    const std::int64_t elements = values_.shape.lines * values_.shape.length;
+    return shared_cost(traffic(), elements, DataFormat::SEN169_FP16, passes);
+  }
 
   void run(std::span<const Extent> operands) const override {
     std::vector<std::byte*> to;
@@ -342,7 +353,7 @@ class ChainStep : public Step {
       for (std::size_t i = 0; i < data.size(); ++i)
         shared |= i != home && overlap(data[home], view, data[i], values_.tensors[i].view);
       if (!shared) continue;
-      const auto [begin, end] = view.range();
+      const auto begin = view.range().begin, end = view.range().end;
       copies.emplace_back(end);
       to[home] = copies.back().data();
       aside.push_back({std::span(copies.back()).subspan(begin), data[home] + begin});

@@ -1,6 +1,7 @@
 // The step that multiplies matrices.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "matmul.h"
 #include "spyre/program.h"
@@ -71,6 +72,9 @@ class MatmulStep : public Step {
         std::all_of(matmul.batch.begin(), matmul.batch.end(),
                     [](const Matmul::Batch& dim) { return dim.bias == dim.c; });
     plan_ = std::make_unique<const MatmulPlan>(matmul);
+    for (const Matmul::Batch& dim : matmul.batch) batches_.push_back(dim.size);
+    m_ = matmul.m, n_ = matmul.n, k_ = matmul.k;
+    c_lanes_ = format_info(matmul.c.format).elems_per_stick;
   }
 
   const char* name() const override { return "matmul"; }
@@ -79,7 +83,23 @@ class MatmulStep : public Step {
     if (bias_ >= 0) needs.push_back({bias_, bias_range_.end});
     return needs;
   }
-  Traffic traffic() const override { return traffic_; }
+  Traffic traffic() const override {
+    return {a_range_.touched + b_range_.touched + bias_range_.touched, c_range_.touched};
+  }
+  /// On all cores, split as it takes least time.
+  OpCost cost() const override {
+    OpCost best;
+    best.unit = Unit::pt;
+    if (c_range_.touched == 0) return best;
+    std::optional<std::int64_t> least;
+    for (std::int64_t m = 1; m <= kCores; m *= 2)
+      for (std::int64_t n = 1; n * m <= kCores; n *= 2) {
+        const OpCost cost = split(kCores / (n * m), m, n);
+        const std::int64_t ns = price(cost).total;
+        if (!least || ns < *least) best = cost, least = ns;
+      }
+    return best;
+  }
   void run(std::span<const Extent> operands) const override {
     const auto data = [&](std::int64_t operand) {
       return operands[static_cast<std::size_t>(operand)].data;
@@ -101,6 +121,29 @@ class MatmulStep : public Step {
   }
 
  private:
+  /// The cost with batches, rows and sticks of columns over so many cores; there is a result.
+  OpCost split(std::int64_t b, std::int64_t m, std::int64_t n) const {
+    const auto part = [](std::int64_t size, std::int64_t splits) {
+      return (size + splits - 1) / splits;
+    };
+    const auto bytes = [](const ByteRange& range) {
+      return static_cast<std::int64_t>(range.touched);
+    };
+    std::int64_t batches = 1;
+    for (const std::int64_t size : batches_) batches *= size;
+    const std::int64_t sticks = part(n_, c_lanes_);
+    OpCost cost;
+    cost.unit = Unit::pt;
+    cost.rows = part(m_, m);
+    cost.cores = std::min(b, batches) * std::min(m, m_) * std::min(n, sticks);
+    cost.points = part(batches, b) * cost.rows * std::min(part(sticks, n) * c_lanes_, n_) * k_;
+    cost.all_points = batches * m_ * n_ * k_;
+    cost.read_bytes = multicast_bytes(bytes(a_range_), std::min(n, sticks)) +
+                      multicast_bytes(bytes(b_range_), std::min(m, m_)) + bytes(bias_range_);
+    cost.written_bytes = bytes(c_range_);
+    return cost;
+  }
+
   static DataFormat format(PayloadReader& reader, const char* field) {
     const DataFormat format = reader.format(field);
     if (!multiplies(format))
@@ -196,7 +239,7 @@ class MatmulStep : public Step {
     check("M x N", matmul.m, matmul.n);
   }
 
-  /// Works out ranges and traffic; refuses what lies outside of any operand, and a C of which
+  /// Works out ranges; refuses what lies outside of any operand, and a C of which
   /// two elements share a place.
   void check_places(const PayloadReader& reader, const Matmul& matmul) {
     std::int64_t count = matmul.m;
@@ -211,13 +254,6 @@ class MatmulStep : public Step {
     const auto lanes = [](DataFormat format) -> std::int64_t {
       return format_info(format).elems_per_stick;
     };
-    // Elements of an operand, each counted once: a stride of 0 visits the same ones again.
-    const auto once = [&](const std::vector<std::int64_t>& stride, std::int64_t inner) {
-      for (std::size_t i = 0; i < size.size(); ++i)
-        if (stride[i] != 0) inner *= size[i];
-      return inner;
-    };
-
     Reach reach_a, reach_b, reach_c, reach_bias;
     if (matmul.k > 0) {
       add_reach(
@@ -241,23 +277,19 @@ class MatmulStep : public Step {
     a_range_ = reach_a.bytes(matmul.a.format);
     b_range_ = reach_b.bytes(matmul.b.format);
     c_range_ = reach_c.bytes(matmul.c.format);
-    traffic_.read = traffic_bytes(once(a, matmul.k), matmul.a.format) +
-                    traffic_bytes(once(b, matmul.k * matmul.n), matmul.b.format);
-    traffic_.written = traffic_bytes(once(c, matmul.n), matmul.c.format);
     if (matmul.bias.operand >= 0) {
       add_reach(reader, "bias", reach_bias, size, bias, matmul.bias.offset,
                 {matmul.n, lanes(matmul.bias.format), matmul.bias.n_stick_stride,
                  matmul.bias.n_lane_stride});
       bias_range_ = reach_bias.bytes(matmul.bias.format);
-      const bool column = matmul.bias.n_lane_stride == 0 && matmul.bias.n_stick_stride == 0;
-      traffic_.read += traffic_bytes(once(bias, column ? 1 : matmul.n), matmul.bias.format);
     }
   }
 
   std::int64_t a_, b_, c_, bias_;
   bool bias_in_place_;
   ByteRange a_range_, b_range_, c_range_, bias_range_;
-  Traffic traffic_;
+  std::vector<std::int64_t> batches_;
+  std::int64_t m_, n_, k_, c_lanes_;
   std::unique_ptr<const MatmulPlan> plan_;
 };
 

@@ -33,8 +33,9 @@ class MoveStep : public Step {
   std::vector<Need> needs() const override {
     return {{src_, src_range_.end}, {dst_, dst_range_.end}};
   }
-  Traffic traffic() const override {
-    return {traffic_bytes(visits_, conversion_.src), traffic_bytes(visits_, conversion_.dst)};
+  Traffic traffic() const override { return {src_range_.touched, dst_range_.touched}; }
+  OpCost cost() const override {
+    return shared_cost(traffic(), visits_, conversion_.src, kPassesMove);
   }
   void run(std::span<const Extent> operands) const override {
     const std::byte* const src = operands[static_cast<std::size_t>(src_)].data;
@@ -74,14 +75,15 @@ class FillStep : public Step {
     reader.finish();
     for (LoopNest& nest : loops.nests)
       loops_.push_back({std::move(nest.size), {}, std::move(nest.stride[0]), 0, nest.offset[0]});
-    bytes_ = loops.reach[0].bytes(format_).end;
+    range_ = loops.reach[0].bytes(format_);
     visits_ = loops.visits;
-    check_fill_bounds(loops_, format_, bytes_);
+    check_fill_bounds(loops_, format_, range_.end);
   }
 
   const char* name() const override { return "fill"; }
-  std::vector<Need> needs() const override { return {{dst_, bytes_}}; }
-  Traffic traffic() const override { return {0, traffic_bytes(visits_, format_)}; }
+  std::vector<Need> needs() const override { return {{dst_, range_.end}}; }
+  Traffic traffic() const override { return {0, range_.touched}; }
+  OpCost cost() const override { return shared_cost(traffic(), visits_, format_, kPassesMove); }
   void run(std::span<const Extent> operands) const override {
     fill(loops_, format_, bits_, operands[static_cast<std::size_t>(dst_)].data);
   }
@@ -89,7 +91,8 @@ class FillStep : public Step {
  private:
   std::int64_t dst_, visits_;
   DataFormat format_;
-  std::uint64_t bits_, bytes_;
+  std::uint64_t bits_;
+  ByteRange range_;
   std::vector<StrideInfo> loops_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "spyre/program.h"
@@ -10,7 +11,7 @@ namespace spyre::card {
 
 void PayloadReader::refuse(const std::string& field, const std::string& why) const {
   std::string where = "step " + std::to_string(step_index_) + " (" + step_name_ + ")";
-  if (loop_ >= 0) where += ", loop " + std::to_string(loop_);
+  if (loop_ >= 0) where += std::string(", ") + part_ + ' ' + std::to_string(loop_);
   throw Error(ErrorCode::invalid_argument, "program: " + where + ", " + field + ": " + why);
 }
 
@@ -89,12 +90,33 @@ void Reach::add(const PayloadReader& reader, const char* field, std::span<const 
     reader.refuse(field, "element " + std::to_string(last) + " lies beyond any card's memory");
   first_ = std::min(first_, first);
   end_ = std::max(end_, last + 1);
+  std::vector<Dim>& nest = nests_.emplace_back();
+  for (std::size_t d = 0; d < size.size(); ++d)
+    if (size[d] > 1 && stride[d] != 0) nest.push_back({size[d], std::abs(stride[d])});
 }
 
 ByteRange Reach::bytes(DataFormat format) const {
   const std::int64_t width = format_info(format).bits / 8;
-  return {static_cast<std::uint64_t>(std::min(first_, end_) * width),
-          static_cast<std::uint64_t>(end_ * width)};
+  const auto begin = static_cast<std::uint64_t>(std::min(first_, end_) * width);
+  const auto end = static_cast<std::uint64_t>(end_ * width);
+  constexpr std::uint64_t stick = kStickBytes;
+  const std::uint64_t sticks = end > begin ? (end - 1) / stick - begin / stick + 1 : 0;
+  // Steps of a stick or more lead to other sticks, unless there are more than lie in between.
+  std::uint64_t touched = 0;
+  for (const std::vector<Dim>& nest : nests_) {
+    std::int64_t run = width;
+    std::uint64_t runs = 1;
+    for (const Dim& dim : nest) {
+      if (dim.stride * width < kStickBytes) {
+        run += (dim.size - 1) * dim.stride * width;
+      } else if (__builtin_mul_overflow(runs, static_cast<std::uint64_t>(dim.size), &runs)) {
+        runs = sticks;
+      }
+    }
+    const std::uint64_t run_sticks = (static_cast<std::uint64_t>(run) + stick - 1) / stick;
+    touched += std::min(std::min(runs, sticks) * run_sticks, sticks);
+  }
+  return {begin, end, std::min(touched, sticks) * stick};
 }
 
 LoopNests read_nests(PayloadReader& reader, std::span<const char* const> names) {
@@ -133,6 +155,19 @@ LoopNests read_nests(PayloadReader& reader, std::span<const char* const> names) 
 
 std::uint64_t traffic_bytes(std::int64_t visits, DataFormat format) {
   return static_cast<std::uint64_t>(visits) * (format_info(format).bits / 8);
+}
+
+OpCost shared_cost(const Traffic& traffic, std::int64_t elements, DataFormat widest,
+                   double passes) {
+  OpCost cost;
+  cost.passes = passes;
+  cost.element_bytes = format_info(widest).bits / 8;
+  cost.cores = kCores;
+  cost.points = (elements + kCores - 1) / kCores;
+  cost.all_points = elements;
+  cost.read_bytes = static_cast<std::int64_t>(traffic.read);
+  cost.written_bytes = static_cast<std::int64_t>(traffic.written);
+  return cost;
 }
 
 }  // namespace spyre::card

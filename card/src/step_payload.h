@@ -38,8 +38,8 @@ class PayloadReader {
   std::size_t step_index() const { return step_index_; }
   void finish() const;  ///< nothing may be left
 
-  /// Complaints name this loop nest from now on; -1 for none.
-  void in_loop(std::int64_t loop) { loop_ = loop; }
+  /// Complaints name this loop nest, or other part, from now on; -1 for none.
+  void in_loop(std::int64_t loop, const char* part = "loop") { loop_ = loop, part_ = part; }
 
  private:
   std::size_t words_left() const { return payload_.size() / sizeof(std::int64_t); }
@@ -48,10 +48,12 @@ class PayloadReader {
   const char* const step_name_;
   std::span<const std::byte> payload_;
   std::int64_t loop_ = -1;
+  const char* part_ = "loop";
 };
 
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
+  std::uint64_t touched = 0;  ///< whole sticks in between, each counted once
   bool meets(const ByteRange& other) const { return begin < other.end && other.begin < end; }
 };
 
@@ -64,6 +66,11 @@ class Reach {
   ByteRange bytes(DataFormat format) const;
 
  private:
+  struct Dim {
+    std::int64_t size, stride;  // neither is 0
+  };
+
+  std::vector<std::vector<Dim>> nests_;
   std::int64_t first_ = kDefaultCardBytes, end_ = 0;  // elements
 };
 
@@ -87,5 +94,8 @@ LoopNests read_nests(PayloadReader& reader, std::span<const char* const> names);
 
 /// Device bytes that so many visits of an element move.
 std::uint64_t traffic_bytes(std::int64_t visits, DataFormat format);
+
+/// The cost of a step that all cores share evenly, by how many elements it visits.
+OpCost shared_cost(const Traffic& traffic, std::int64_t elements, DataFormat widest, double passes);
 
 }  // namespace spyre::card

@@ -73,6 +73,7 @@ class PointwiseStep : public Step {
     visits_ = loops.visits;
     place(loops);
     weight_ = weight(info.cost);
+    passes_ = sfp_passes(info);
   }
 
   const char* name() const override { return "pointwise"; }
@@ -82,9 +83,16 @@ class PointwiseStep : public Step {
     return needs;
   }
   Traffic traffic() const override {
-    Traffic traffic{0, traffic_bytes(visits_, format_[output()])};
-    for (int k = 0; k < output(); ++k) traffic.read += traffic_bytes(visits_, format_[k]);
+    Traffic traffic{0, range_[output()].touched};
+    for (int k = 0; k < output(); ++k) traffic.read += range_[k].touched;
     return traffic;
+  }
+  OpCost cost() const override {
+    const DataFormat* const end = format_ + op_.tensors;
+    const DataFormat widest = *std::max_element(format_, end, [](DataFormat a, DataFormat b) {
+      return format_info(a).bits < format_info(b).bits;
+    });
+    return shared_cost(traffic(), visits_, widest, passes_);
   }
 
   void run(std::span<const Extent> operands) const override {
@@ -258,6 +266,7 @@ class PointwiseStep : public Step {
   std::vector<PointwiseNest> nests_;
   bool independent_ = false;
   std::int64_t visits_ = 0, elements_ = 0, largest_ = 0, weight_ = 1;
+  double passes_ = 1;
 };
 
 }  // namespace

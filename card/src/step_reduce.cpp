@@ -28,7 +28,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 struct Output {
   std::int64_t operand = -1;
   DataConversion conversion;
-  std::uint64_t bytes = 0;
+  ByteRange range;
 
   bool present() const { return operand >= 0; }
 };
@@ -54,15 +54,18 @@ class ReduceStep : public Step {
   std::vector<Need> needs() const override {
     std::vector<Need> needs{{input_operand_, input_->range().end}};
     for (const Output& output : outputs_)
-      if (output.present()) needs.push_back({output.operand, output.bytes});
+      if (output.present()) needs.push_back({output.operand, output.range.end});
     return needs;
   }
 
   Traffic traffic() const override {
     Traffic traffic = input_->read();
     for (const Output& output : outputs_)
-      if (output.present()) traffic.written += traffic_bytes(written_, output.conversion.dst);
+      if (output.present()) traffic.written += output.range.touched;
     return traffic;
+  }
+  OpCost cost() const override {
+    return shared_cost(traffic(), input_->visits(), input_format_, sfp_passes(*op_));
   }
 
   void run(std::span<const Extent> operands) const override {
@@ -138,11 +141,11 @@ class ReduceStep : public Step {
       for (const LoopNest& nest : loops.nests)
         output.conversion.loops.push_back(
             {nest.size, nest.stride[0], nest.stride[1 + k], nest.offset[0], nest.offset[1 + k]});
-      output.bytes = loops.reach[1 + k].bytes(output.conversion.dst).end;
+      output.range = loops.reach[1 + k].bytes(output.conversion.dst);
       check_bounds(
           output.conversion,
           static_cast<std::uint64_t>(shape_.lines) * format_info(output.conversion.src).bits / 8,
-          output.bytes);
+          output.range.end);
     }
   }
 

@@ -122,6 +122,9 @@ class RowsStep : public Step {
       if (tensor.present()) traffic.written += tensor.view->written().written;
     return traffic;
   }
+  OpCost cost() const override {
+    return shared_cost(traffic(), inputs_[0].view->visits(), inputs_[0].format, sfp_passes(*op_));
+  }
 
   void run(std::span<const Extent> operands) const override {
     if (shape_.lines == 0) return;

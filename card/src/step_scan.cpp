@@ -65,6 +65,9 @@ class ScanStep : public Step {
     return {input_->read().read,
             output_->written().written + (indices_ ? indices_->written().written : 0)};
   }
+  OpCost cost() const override {
+    return shared_cost(traffic(), input_->visits(), input_->format(), sfp_passes(*op_));
+  }
 
   void run(std::span<const Extent> operands) const override {
     integer_ ? scan<std::int64_t>(operands) : scan<float>(operands);

@@ -68,6 +68,9 @@ class SortStep : public Step {
     return {input_->read().read, (values_ ? values_->written().written : 0) +
                                      (indices_ ? indices_->written().written : 0)};
   }
+  OpCost cost() const override {
+    return shared_cost(traffic(), input_->visits(), input_->format(), sfp_passes(*op_));
+  }
 
   void run(std::span<const Extent> operands) const override {
     if (shape_.lines == 0 || results_ == 0) return;

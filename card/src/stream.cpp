@@ -102,7 +102,10 @@ void SoftStream::launch(std::shared_ptr<const Program> program, std::span<const 
   loaded.check(extents);
 
   queue_->submit(
-      submit, [&] { clock_->launch(loaded.traffic(), time_, submit); },
+      submit,
+      [&] {
+        clock_->launch(loaded.bill(), loaded.first_launch() ? loaded.bytes() : 0, time_, submit);
+      },
       [&] {
         loaded.run(extents);
         retained.reset();

@@ -299,9 +299,8 @@ inline void fuzz_program(const std::vector<std::byte>& program, std::size_t oper
     }
     try {
       const auto step = first_step(mutated);
-      const Traffic traffic = step->traffic();
       std::vector<std::vector<std::byte>> memory(operands);
-      bool small = traffic.read + traffic.written < (1 << 20);
+      bool small = step->cost().all_points < (1 << 18);
       for (const Step::Need& need : step->needs()) {
         if (static_cast<std::size_t>(need.operand) >= operands || need.bytes > (1 << 20)) {
           small = false;

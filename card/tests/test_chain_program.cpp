@@ -258,8 +258,8 @@ TEST(a_chain_says_what_it_touches) {
   chain.values.push_back(op(OpFunc::add, {{2}, {3}}));
   chain.stores[0].value = 4;
   const auto step = first_step(program_of(chain));
-  CHECK_EQ(step->traffic().read, 6u * 70 * 2);
-  CHECK_EQ(step->traffic().written, 6u * 70 * 2 + 6 * 4);
+  CHECK_EQ(step->traffic().read, 2u * 6 * 128);  // whole sticks
+  CHECK_EQ(step->traffic().written, 2u * 6 * 128 + 128);
   CHECK_EQ(step->needs().size(), 3u);
   CHECK_EQ(step->needs()[2].bytes, 6u * 4);
 }

@@ -100,18 +100,45 @@ TEST(modelled_time_adds_up_in_a_stream_and_overlaps_across_engines) {
   CHECK_EQ(card->counters().modelled_ns, static_cast<std::uint64_t>(3 * one));
 }
 
-TEST(a_launch_costs_overhead_and_memory_traffic) {
+TEST(a_launch_costs_overhead_and_what_its_steps_do) {
   const auto card = small_card();
   const auto stream = card->create_stream(0);
   Tensor x(*card), y(*card);
   const Handle operands[] = {x.handle, y.handle};
-  stream->launch(card->load_program(copy_program(1024)), operands, Submit::either, nullptr);
-  const Counters counters = card->counters();
+  const auto program = card->load_program(copy_program(1024));
+  stream->launch(program, operands, Submit::either, nullptr);
+  const std::uint64_t sent = static_cast<std::uint64_t>(transfer_ns(program->bytes()));
+  Counters counters = card->counters();
   CHECK_EQ(counters.programs_loaded, 1u);
   CHECK_EQ(counters.launches, 1u);
   CHECK_EQ(counters.device_bytes_read, 4096u);
   CHECK_EQ(counters.device_bytes_written, 4096u);
-  CHECK_EQ(counters.modelled_ns, std::uint64_t{spyre::kLaunchNs + 40});  // 8192 bytes over LPDDR5
+  CHECK_EQ(counters.sfp_elements, 1024u);
+  // 4096 bytes over LPDDR5, in both directions at the same time; 1024 elements are less work.
+  CHECK_EQ(counters.memory_ns, 20u);
+  CHECK_EQ(counters.overhead_ns, std::uint64_t{spyre::kLaunchNs + spyre::kOpNs});
+  CHECK_EQ(counters.modelled_ns, sent + counters.memory_ns + counters.overhead_ns);
+  CHECK_EQ(counters.program_bytes, program->bytes());
+  // The program is there now.
+  stream->launch(program, operands, Submit::either, nullptr);
+  counters = card->counters();
+  CHECK_EQ(counters.modelled_ns, sent + counters.memory_ns + counters.overhead_ns);
+  CHECK_EQ(counters.program_bytes, program->bytes());
+}
+
+TEST(sending_a_program_overlaps_with_another_streams_launch) {
+  const auto card = small_card();
+  const auto a = card->create_stream(0), b = card->create_stream(0);
+  Tensor x(*card), y(*card);
+  const Handle operands[] = {x.handle, y.handle};
+  const auto first = card->load_program(copy_program(1024));
+  const auto second = card->load_program(copy_program(1024));
+  a->launch(first, operands, Submit::queue, nullptr);
+  b->launch(second, operands, Submit::queue, nullptr);
+  const std::int64_t sent = transfer_ns(first->bytes());
+  const std::int64_t ran = spyre::kLaunchNs + spyre::kOpNs + 20;
+  CHECK(ran < sent);
+  CHECK_EQ(card->counters().modelled_ns, static_cast<std::uint64_t>(2 * sent + ran));
 }
 
 TEST(reset_sets_counters_and_clock_to_zero_and_keeps_memory) {

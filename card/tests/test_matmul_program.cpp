@@ -73,17 +73,17 @@ TEST(a_step_computes_what_the_product_says) {
   CHECK(test.c.bytes == expected);
 }
 
-TEST(traffic_counts_every_element_once) {
+TEST(traffic_counts_every_stick_once) {
   Matmul product = small_product();
   const Traffic alone = decoded(product)->traffic();
-  CHECK_EQ(alone.read, 2u * (5 * 100 + 100 * 70));
-  CHECK_EQ(alone.written, 2u * 5 * 70);
+  CHECK_EQ(alone.read, 128u * (5 * 2 + 100 * 2));
+  CHECK_EQ(alone.written, 128u * 5 * 2);
   product.batch = {{3, 640, 0, 640, 0}};  // B is shared
   product.bias.operand = 3;
   product.bias.format = DataFormat::IEEE_FP32, product.bias.n_stick_stride = 32;
   const Traffic batched = decoded(product)->traffic();
-  CHECK_EQ(batched.read, 2u * (3 * 5 * 100 + 100 * 70) + 4u * 70);
-  CHECK_EQ(batched.written, 3u * 2 * 5 * 70);
+  CHECK_EQ(batched.read, 128u * (3 * 5 * 2 + 100 * 2 + 3));
+  CHECK_EQ(batched.written, 128u * 3 * 5 * 2);
 }
 
 TEST(a_product_without_elements_touches_nothing) {

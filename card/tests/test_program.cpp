@@ -263,7 +263,7 @@ TEST(random_damage_is_refused_or_stays_within_bounds) {
     try {
       const auto program = bench.card->load_program(bad);
       // Legal, but nothing to wait for: a loop of a million million steps over one element.
-      if (SoftProgram::from(program.get()).traffic().written > kMiB) continue;
+      if (SoftProgram::from(program.get()).bill().sfp_elements > 1 << 18) continue;
       bench.stream->launch(program, operands, Submit::either, nullptr);
       ++ran;
     } catch (const Error&) {

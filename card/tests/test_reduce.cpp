@@ -398,8 +398,9 @@ TEST(a_reduction_says_what_it_touches) {
   Reduce reduce = reduction(OpFunc::max, Lines({{6, 70}, 64}, 0b10), kDl16, kSingle);
   reduce.second = {2, kInt32};
   const auto step = first_step(program_of(reduce));
-  CHECK_EQ(step->traffic().read, 6u * 70 * 2);
-  CHECK_EQ(step->traffic().written, 6u * 4 + 6 * 4);
+  CHECK_EQ(step->traffic().read, 2u * 6 * 128);  // whole sticks
+  CHECK_EQ(step->traffic().written, 128u + 128);
+  CHECK_EQ(step->cost().all_points, 6 * 70);
   CHECK_EQ(step->needs().size(), 3u);
   CHECK_EQ(step->needs()[0].bytes, (6u * 64 + 5 * 64 + 6) * 2);
   CHECK_EQ(step->needs()[1].bytes, 24u);

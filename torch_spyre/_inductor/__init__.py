@@ -9,6 +9,10 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch_spyre._inductor.hints import get_op_hints, spyre_hint
+
+__all__ = ["compile_graph", "get_op_hints", "load", "spyre_hint"]
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 

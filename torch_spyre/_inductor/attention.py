@@ -14,9 +14,9 @@ from torch_spyre._inductor.products import sum_of_products
 
 aten = torch.ops.aten
 
-# Scores of more bytes than this are left to the eager kernel. It makes them in blocks of rows and
-# is twice as fast with them; with fewer, one kernel for all around them is worth more.
-MAX_SCORE_BYTES = 32 << 20
+# Scores of more bytes than this are left to the eager kernel, which makes them in blocks of rows.
+# Those of a kernel stay in the scratchpads, in tiles if need be; where that fails, in the pool.
+MAX_SCORE_BYTES = 1 << 30
 
 
 def _fits(query: Any, key: Any, value: Any) -> bool:

@@ -19,8 +19,9 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.errors import Unsupported, origin_of
 from torch_spyre._inductor.granularity import kept_instances
+from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
     Buffer,
@@ -42,7 +43,7 @@ class KernelBuilder:
     def __init__(self) -> None:
         self.ops: list[KernelOp] = []
         self.buffers: dict[str, Buffer] = {}
-        self.constants: dict[tuple[float | Ramp, torch.dtype], Buffer] = {}
+        self.constants: dict[tuple[str, torch.dtype], Buffer] = {}
         self.locals = 0
         self.nodes = 0
 
@@ -69,6 +70,7 @@ class KernelBuilder:
         tracer = self._traced(node, outer, inside, space)
         for op in tracer.ops:
             op.node = self.nodes
+        graph_hints().name_loops(node, tracer.ops)
         self.nodes += 1
         self.ops += tracer.ops
 
@@ -80,7 +82,7 @@ class KernelBuilder:
         space: dict[Symbol, int],
     ) -> Tracer:
         data = node.data
-        tracer = Tracer(space, self._buffer, self._new_local, self._constant, _origin(node))
+        tracer = Tracer(space, self._buffer, self._new_local, self._constant, origin_of(node))
         target = self._buffer(node.get_name())
         with V.set_ops_handler(tracer):
             value = OpsWrapper._unwrap(_body(data, outer, inside))
@@ -126,7 +128,7 @@ class KernelBuilder:
         return Buffer(f"t{self.locals}", dtype, size, contiguous_strides(size), local=True)
 
     def _constant(self, value: float | Ramp, dtype: torch.dtype) -> Buffer:
-        key = (value, dtype)
+        key = (repr(value), dtype)  # there are two zeros, and they are equal
         if key not in self.constants:
             size = list(value.size) if isinstance(value, Ramp) else []
             layout = None if has_symbols(size) else SpyreTensorLayout(size, dtype)
@@ -138,6 +140,8 @@ class KernelBuilder:
 
 def has_dynamic_sizes(node: Any) -> bool:
     """Whether a scheduled node can only be planned when it is launched."""
+    if not V.graph.sizevars.shape_env.var_to_range:  # no symbols: to look at loops takes time
+        return False
     used = node.read_writes.reads_and_writes()
     names = {dependency.name for dependency in used if not isinstance(dependency, WeakDep)}
     layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
@@ -292,12 +296,3 @@ class _Loads(DefaultHandler):
 
 def _size(value: Any) -> Any:
     return number(V.graph.sizevars.simplify(sympy.sympify(value)))
-
-
-def _origin(node: Any) -> str:
-    """The user's line a node comes from."""
-    for origin in node.get_origins():
-        trace = origin.meta.get("stack_trace") if hasattr(origin, "meta") else None
-        if trace:
-            return str(trace).strip()
-    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -15,20 +15,21 @@ from torch.fx import GraphModule
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
 
-# Device layout and storage offset of an input; None for what is not a spyre tensor.
-Placement = tuple[SpyreTensorLayout, int] | None
+# Device layout and storage offset of an input.
+Placement = tuple[SpyreTensorLayout, int]
 
-_placements: ContextVar[str] = ContextVar("placements", default="")
+_more: ContextVar[str] = ContextVar("more", default="")
 
 
 @contextlib.contextmanager
-def with_placements_in_key(placements: Sequence[Placement]) -> Iterator[None]:
-    """Graphs that are looked up here were compiled for inputs that lie like these."""
-    token = _placements.set(repr(placements))
+def with_in_key(text: str) -> Iterator[None]:
+    """Graphs that are looked up here were compiled for what the text says, too: for inputs that lie
+    so, with these names of dimensions and these hints."""
+    token = _more.set(f"{_more.get()} {text}")
     try:
         yield
     finally:
-        _placements.reset(token)
+        _more.reset(token)
 
 
 class SpyreCacheKey(CustomGraphModulePass):
@@ -38,7 +39,7 @@ class SpyreCacheKey(CustomGraphModulePass):
         pass
 
     def uuid(self) -> str:
-        return f"{compiler_digest()} {_placements.get()}"
+        return f"{compiler_digest()} {_more.get()}"
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 from torch._dynamo.exc import ShortenTraceback
+from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
@@ -25,10 +26,13 @@ from torch.fx.experimental.symbolic_shapes import has_free_symbols
 
 from torch_spyre import patches
 from torch_spyre._inductor import config
-from torch_spyre._inductor.cache_key import with_placements_in_key
-from torch_spyre._inductor.errors import CompilerFault, InvalidSetting, Unsupported
+from torch_spyre._inductor.cache_key import Placement, with_in_key
+from torch_spyre._inductor.errors import CompilerFault, InvalidHint, InvalidSetting, Unsupported
+from torch_spyre._inductor.hinted_graph import HintedGraph
+from torch_spyre._inductor.hints import hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
+from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.machine import load as load_machine
 
@@ -116,8 +120,8 @@ def spyre_compilation() -> Iterator[None]:
         yield
 
 
-def seen_placements(model: GraphModule) -> list[Any]:
-    """Layout and storage offset of the tensors that Dynamo saw, one a placeholder."""
+def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
+    """The spyre tensors that Dynamo saw, one a placeholder; None for what is something else."""
     found = []
     for node in model.graph.find_nodes(op="placeholder"):
         argument = node.meta.get("grapharg")
@@ -125,11 +129,13 @@ def seen_placements(model: GraphModule) -> list[Any]:
             example = argument.example if argument is not None else None
         except AssertionError:  # erased
             example = None
-        layout = None
-        if isinstance(example, torch.Tensor) and example.device.type == DEVICE_NAME:
-            layout = (example.device_tensor_layout(), example.storage_offset())  # type: ignore[attr-defined]
-        found.append(layout)
+        ours = isinstance(example, torch.Tensor) and example.device.type == DEVICE_NAME
+        found.append(example if ours else None)
     return found
+
+
+def placement_of(tensor: torch.Tensor) -> Placement:
+    return tensor.device_tensor_layout(), int(tensor.storage_offset())  # type: ignore[attr-defined]
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -150,7 +156,10 @@ def compile_spyre(
     """``compile_fx`` of a graph with spyre tensors."""
     check_settings()
     inner = options.pop("inner_compile", inductor.compile_fx_inner)
-    seen = list(zip(inputs, seen_placements(model), strict=False))
+    tensors = seen_tensors(model)
+    placed = [None if tensor is None else placement_of(tensor) for tensor in tensors]
+    named = [None if tensor is None else dims_of_tensor(tensor) for tensor in tensors]
+    seen = list(zip(inputs, placed, named, strict=False))
     # The settings are made again around each lowering: backward graphs are compiled later.
     with inductor_config.patch(config_patches or {}):
         settings = {**(config_patches or {}), **SETTINGS, **hooks()}
@@ -160,18 +169,30 @@ def compile_spyre(
     def inner_compile(gm: GraphModule, example_inputs: Any, **kwargs: Any) -> Any:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
         placements = {}
+        dims = {}
+        hints = {}
         # The table itself has no stable text for the key of the cache; its maker is a name.
         kwargs["get_decomp_fn"] = decompositions
         if not kwargs.get("is_backward"):
             # AOTAutograd keeps the order of inputs. Were it not so, launches would notice.
-            for name, example, (fake, placement) in zip(names, example_inputs, seen, strict=False):
+            for name, example, (fake, placement, named_dims) in zip(
+                names, example_inputs, seen, strict=False
+            ):
                 if placement is not None and _alike(example, fake):
                     placements[name] = placement
+                    if named_dims is not None:
+                        dims[name] = named_dims
+            # Backward graphs have none: nothing that they take has names.
+            if not config.ignore_work_division_hints:
+                hints = hints_in(gm.graph.nodes)
+        hinted = HintedGraph(hints, dims)
         try:
             with (
                 inductor_config.patch(settings),
                 spyre_compilation(),
                 mock.patch.object(GraphLowering, "spyre_placements", placements, create=True),
+                mock.patch.object(GraphLowering, "spyre_hints", hinted, create=True),
+                with_in_key(hints_text(gm.graph.nodes)),
             ):
                 return inner(own_copy(gm), example_inputs, **kwargs)
         except InductorError as error:
@@ -179,7 +200,7 @@ def compile_spyre(
 
     with (
         inductor_config.patch(settings),
-        with_placements_in_key([placement for _, placement in seen]),
+        with_in_key(repr((placed, named, hints_text(model.graph.nodes)))),
     ):
         options.setdefault("decompositions", decompositions())
         return original(model, inputs, inner_compile=inner_compile, **options)
@@ -213,10 +234,11 @@ def reason_of(error: InductorError) -> Unsupported:
 
 def op_by_op(gm: GraphModule, reason: Unsupported) -> Callable[..., Any]:
     """The graph as it is, with a warning; or, by the user's choice, an error."""
-    if config.compile_fallback == "error":
+    if config.compile_fallback == "error" or isinstance(reason, InvalidHint):
         raise NotCompiled(reason, inspect.currentframe()) from reason
     nodes = sum(node.op not in ("placeholder", "output") for node in gm.graph.nodes)
     log.info("a graph of %d nodes runs op by op: %s", nodes, reason)
+    counters["spyre_op_by_op"][str(reason)] += 1
     warnings.warn(
         f"a graph of {nodes} nodes runs op by op, not compiled: {reason}",
         CompileFallbackWarning,

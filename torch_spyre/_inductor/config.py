@@ -25,6 +25,17 @@ def environment_number(name: str, default: int) -> int:
         raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number") from None
 
 
+def environment_fraction(name: str, default: float) -> float:
+    value = os.environ.get(name, "").strip() or str(default)
+    try:
+        fraction = float(value)
+    except ValueError:
+        fraction = -1.0
+    if not 0 <= fraction <= 1:
+        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number from 0 to 1")
+    return fraction
+
+
 def environment_choice(name: str, default: str, others: tuple[str, ...]) -> str:
     value = os.environ.get(name, "").strip().lower() or default
     if value not in (default, *others):
@@ -47,8 +58,22 @@ min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
 global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
 # Memory of intermediates is used again when they are not needed any more.
 hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
+# Intermediates live in the scratchpads (LX) of the cores where they can,
+lx_planning: bool = environment_flag("LX_PLANNING", True)
+# take the place of what an op reads for the last time,
+lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
+# and inputs that are read several times are copied there first, if the cost model says it pays.
+lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
+# Ops whose intermediates do not fit there run in loops over tiles, if the cost model says it pays.
+auto_tiling: bool = environment_flag("SPYRE_INDUCTOR_AUTO_TILING", True)
+# The part of a core's scratchpad (LX) that the planner leaves to the back end.
+dxp_lx_frac_avail: float = environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
+# Who says what stays in the scratchpad, and where: see scratchpad/README.md.
+layout_solver: str = "default"
 # Ops on tensors that cores do not reach, however they are split, run in several parts.
 chunk_large_tensors: bool = environment_flag("CHUNK_LARGE_TENSORS", False)
+# What spyre_hint says does not count.
+ignore_work_division_hints: bool = environment_flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 # Consecutive loops become one kernel; else each is one.
 fusion: bool = environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
 # A graph that cannot be compiled: "warn" and run it op by op, or "error".

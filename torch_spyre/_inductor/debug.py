@@ -94,16 +94,17 @@ def _log(name: str, kernel: Kernel) -> None:
         if buffer.view is not None:
             how = "copied back after" if buffer.view.written else "copied before"
             stickify.info("%s: a view of %s is %s the launch", name, buffer.view.of, how)
-    for spec in kernel.specs:
+    ops = kernel.ops
+    for spec in ops:
         splits = {str(s): n for s, (_, n) in spec.iteration_space.items() if n > 1}
         cores = math.prod(splits.values())
         passes.info("%s: %s on %d cores, loops split %s", name, spec.op, cores, splits or "not")
     passes.info("%s: a pool of %d bytes", name, kernel.pool_bytes)
     arguments = len(kernel.args) - len(kernel.constants)
-    restickifies = sum(spec.op == RESTICKIFY_OP for spec in kernel.specs)
+    restickifies = sum(spec.op == RESTICKIFY_OP for spec in ops)
     codegen.info(
         "%s: %d ops (%d restickifies), %d arguments, %d constants",
-        *(name, len(kernel.specs), restickifies, arguments, len(kernel.constants)),
+        *(name, len(ops), restickifies, arguments, len(kernel.constants)),
     )
 
 
@@ -119,8 +120,8 @@ def _directory() -> Path | None:
 def _write_passes(folder: Path, record: Sequence[Pass]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, entry in enumerate(record):
-        (folder / f"ir_{number}_{entry.name}_before.txt").write_text(entry.before)
-        (folder / f"ir_{number}_{entry.name}_after.txt").write_text(entry.after)
+        (folder / f"ir_{number:02}_{entry.name}_before.txt").write_text(entry.before)
+        (folder / f"ir_{number:02}_{entry.name}_after.txt").write_text(entry.after)
 
 
 def _write_kernel(folder: Path, kernel: Kernel) -> None:

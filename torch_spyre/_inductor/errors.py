@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch_spyre.backend.errors import MalformedBundle
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch_spyre._inductor.op_spec import KernelEntry, OpSpec
 
 SOURCES = "spyre_sources"  # of a graph that is being compiled: the user's line of each kernel
+LAYER = "Module "  # begins the first line of an origin, if a module is known
 WAY_OUT = (
     "compute this part outside of the compiled function (torch.compiler.disable), or leave it: "
     "unless TORCH_SPYRE_COMPILE_FALLBACK=error, the graph runs op by op"
@@ -78,13 +79,41 @@ class InvalidSetting(Unsupported):
     """A knob has a value without a meaning. Nothing is compiled, and nothing runs op by op."""
 
 
+class InvalidHint(Unsupported):
+    """A hint cannot be honoured. The graph does not run op by op instead: that would hide it."""
+
+
 def user_line(stack_trace: str) -> str:
-    """The innermost line of a stack trace, on one line; other text as it is."""
+    """The innermost line of a stack trace or of an origin, on one line; other text as it is."""
     frames = re.findall(r'File "[^\n]*\n[^\n]*', stack_trace)
     if not frames:
-        return stack_trace.strip()
+        layer = layer_of(stack_trace)
+        return stack_trace.removeprefix(f"{LAYER}{layer}\n").strip()
     where, _, code = frames[-1].partition("\n")
     return f"{where.strip()}: {code.strip()}"
+
+
+def origin_of(node: Any) -> str:
+    """The user's module and line that a node comes from, the first ones that are known."""
+    metas = [origin.meta for origin in node.get_origins() if hasattr(origin, "meta")]
+    layer = next(filter(None, map(_layer, metas)), "")
+    return f"{LAYER}{layer}\n{source_of([node])}" if layer else source_of([node])
+
+
+def layer_of(origin: str) -> str:
+    """The module of an origin, such as ``layers.0.mlp``; empty if there is none."""
+    first = origin.partition("\n")[0]
+    return first.removeprefix(LAYER) if first.startswith(LAYER) else ""
+
+
+def _layer(meta: Mapping[str, Any]) -> str:
+    forward = meta.get("nn_module_stack")
+    stack = forward or meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path, _ = [*stack.values()][-1]
+    name = re.sub(r"^[LG]\['\w+'\]\.?|\b_orig_mod\.?", "", path)
+    return name if forward else f"{name} (backward)"
 
 
 def describe_tensor(buffer: Buffer) -> str:

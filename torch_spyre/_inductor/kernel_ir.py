@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
 from sympy import Symbol
 
 from torch_spyre._C import DataFormats, SpyreTensorLayout, get_device_dtype
+from torch_spyre._inductor.hints import Hint
 from torch_spyre._inductor.views import LinearIndex
 
 
@@ -50,6 +51,30 @@ class View:
     written: bool  # the kernel writes it: copied back after the launch, else before
 
 
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Around ops: they run ``count`` times, each time on the next tile.
+
+    A tile is what ``symbol`` counts; ops that are tiled have it in their space.
+    """
+
+    symbol: Symbol
+    count: int
+
+
+@dataclass(frozen=True)
+class DimPart:
+    """A dimension that has a name, or a part of one."""
+
+    name: str
+    size: int
+    unit: int = 1  # how many indices of the dimension one of the part is
+
+
+# What a loop counts, outermost first: mostly one dimension, several that a view made one of.
+DimParts = tuple[DimPart, ...]
+
+
 @dataclass(eq=False)
 class Buffer:
     """Memory a kernel reads or writes."""
@@ -63,6 +88,7 @@ class Buffer:
     local: bool = False  # nobody outside of the kernel sees it
     constant: float | Ramp | None = None  # what it holds, from the start
     view: View | None = None  # a copy of a view of another buffer, made around the launch
+    tile_of: frozenset[Loop] = frozenset()  # it holds one tile, and stays while these advance
 
     @property
     def format(self) -> DataFormats:
@@ -93,17 +119,41 @@ class KernelOp:
     origin: str = ""  # the user's source line
     node: int = 0  # which of the kernel's nodes it belongs to
     splits: dict[Symbol, int] = field(default_factory=dict)  # over how many cores; planned late
+    loops: tuple[Loop, ...] = ()  # around it, outermost first: the space is that of one tile
+    hints: tuple[Hint, ...] = ()  # of the user, outermost first
+    dims: dict[Symbol, DimParts] = field(default_factory=dict)  # of loops whose names are known
 
     @property
     def reduced(self) -> list[Symbol]:
         """Symbols that the output does not have."""
         return [symbol for symbol in self.space if not self.output.index.strides.get(symbol)]
 
+    def reach(self, buffer: Buffer) -> dict[Symbol, int]:
+        """What symbols count in all tiles, as far as these move through a buffer."""
+        space = dict(self.space)
+        for loop in self.loops:
+            if loop.symbol in space and loop not in buffer.tile_of:
+                space[loop.symbol] *= loop.count
+        return space
+
     def __str__(self) -> str:
         inputs = ", ".join(f"{a.buffer.name}[{a.index.expression}]" for a in self.inputs)
         space = ", ".join(f"{symbol}<{size}" for symbol, size in self.space.items())
         out = f"{self.output.buffer}[{self.output.index.expression}]"
-        return f"{out} = {self.op}({inputs}) for {space}"
+        tiles = "".join(f", in {loop.count} tiles of {loop.symbol}" for loop in self.loops)
+        return f"{out} = {self.op}({inputs}) for {space}{tiles}"
+
+
+class Resident(NamedTuple):
+    """Where an intermediate of a kernel lives, from its first op to its last."""
+
+    name: str
+    bytes: int  # in LX those of one core, else all
+    where: str  # "lx" or "pool"
+    address: int
+    first: int
+    last: int
+    reason: str = ""  # why it is not in LX
 
 
 def has_symbols(numbers: Any) -> bool:

@@ -29,11 +29,8 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
-from torch_spyre._inductor.planning.accesses import MATMUL
+from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL
 from torch_spyre._inductor.views import LinearIndex
-
-# What a reduction over no elements gives.
-NEUTRAL = {"sum": 0.0, MATMUL: 0.0, "any": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}
 
 PLACES = ("argmax", "argmin")
 
@@ -76,6 +73,7 @@ class Template:
     buffers: list[Buffer]  # arguments, constants, and what nobody outside sees
     temporaries: dict[str, torch.dtype]  # values of one nest; the kernel chooses where they lie
     nests: list[Nest]
+    origins: Sequence[str] = ()  # the user's line of each nest, if known
 
     @property
     def arguments(self) -> list[Buffer]:
@@ -96,6 +94,7 @@ class Template:
         for position, nest in enumerate(self.nests):
             for op in _NestOps(nest, known).ops():
                 op.node = position
+                op.origin = self.origins[position] if self.origins else ""
                 ops.append(op)
         return ops
 
@@ -244,6 +243,7 @@ class TemplateText:
         self._symbols: dict[str, None] = {}
         self._names: dict[Buffer, str] = {}
         self.tensors: list[str] = []  # as the graph calls them
+        self.origins: list[str] = []  # the user's line of each nest: not part of the text
         temporaries: list[Buffer] = []
         buffers: list[Buffer] = []
         for access in (access for op in ops for access in _accesses(op)):
@@ -264,6 +264,7 @@ class TemplateText:
         lines += ["    ],", f"    temporaries={{{chosen}}},", "    nests=["]
         for _, grouped in groupby(ops, lambda op: (op.node, id(op.space))):
             nest = list(grouped)
+            self.origins.append(nest[0].origin)
             loops = ", ".join(f"'{s}': {self._number(n)}" for s, n in nest[0].space.items())
             lines.append(f"        Nest({{{loops}}}, [")
             lines += [f"            {self._op(op)}," for op in nest]

@@ -40,6 +40,8 @@ class TensorArg:
     stride_map: list[int] | None = None  # host element stride of each device dimension
     per_tile_fixed: bool = False  # the address stays while enclosing loops advance
     name: str | None = None  # of an index tensor, as IndirectAccess calls it
+    # Of loops of whose data it holds one tile: they do not move it, others do.
+    tile_symbols: list[Symbol] = field(default_factory=list)
 
     @property
     def component(self) -> str:
@@ -66,6 +68,7 @@ class OpSpec:
     args: list[TensorArg]  # index tensors, inputs, then the output
     op_info: dict[str, Any] = field(default_factory=dict)
     tiled_symbols: list[Symbol] = field(default_factory=list)
+    source: str = field(default="", compare=False, repr=False)  # the user's line, for people
 
     @property
     def constants(self) -> dict[str, float]:

@@ -23,6 +23,7 @@ from torch_spyre._inductor.build_kernel import (
 )
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.hinted_graph import refuse_hints
 from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 
@@ -88,9 +89,11 @@ class SuperDSCScheduling(BaseScheduling):
                 continue
             self._mark_run(planned.nodes, planned.inside)
             source = kernel_source(planned.kernel)
-            name = self._define("async_compile.sdsc", source, planned.nodes)
+            about = _for_people(planned.kernel)
+            name = self._define("async_compile.sdsc", source, planned.nodes, about)
             debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
-            self._call(name, planned.kernel)
+            args = map(_on_card, planned.kernel.operands)
+            V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
             nodes = nodes[count:]
             ahead = count + LOOK_AHEAD  # layers are alike
 
@@ -111,12 +114,14 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
         builder = self._built(nodes, inside)
+        refuse_hints(builder.ops)
         text = template_text(builder)
         if text.source not in V.graph.wrapper_code.src_to_kernel:
             with about_kernel(nodes, builder.buffers):
                 check_template(text)
         self._mark_run(nodes, inside)
-        name = self._define("async_compile.sdsc_template", text.source, nodes)
+        origins = f", origins={text.origins}"
+        name = self._define("async_compile.sdsc_template", text.source, nodes, origins)
         debug.template_made(name, text.source, nodes)
         args = [*map(_on_card, text.tensors), *text.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
@@ -137,8 +142,8 @@ class SuperDSCScheduling(BaseScheduling):
         for node in nodes:
             node.mark_run()
 
-    def _define(self, make: str, source: str, nodes: list[SchedulerNode]) -> str:
-        """The name of the kernel in the wrapper; equal kernels have one."""
+    def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
+        """The name of the kernel in the wrapper; equal kernels have one, whoever made them."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
@@ -147,28 +152,9 @@ class SuperDSCScheduling(BaseScheduling):
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
             wrapper.define_kernel(
-                name, f"{make}({name!r}, {source})", f"{origins}\n{detailed}", gpu=False
+                name, f"{make}({name!r}, {source}{about})", f"{origins}\n{detailed}", gpu=False
             )
         return name
-
-    def _call(self, name: str, kernel: Kernel) -> None:
-        wrapper = V.graph.wrapper_code
-        args = kernel.tensors
-        views = [(buffer, buffer.view) for buffer in args if buffer.view]
-        for buffer, view in views:
-            where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
-            how = "torch.empty_like" if view.written else "torch.clone"
-            wrapper.writeline(
-                f"{buffer.name} = {how}({where}, memory_format=torch.contiguous_format)"
-            )
-        names = [buffer.name if buffer.view else _on_card(buffer.name) for buffer in args]
-        wrapper.writeline(f"{name}.run({', '.join(names)})")
-        for buffer, view in views:
-            if view.written:
-                where = f"{view.of}.as_strided({view.size}, {view.stride}, {view.offset})"
-                wrapper.writeline(f"{where}.copy_({buffer.name})")
-        if views:
-            wrapper.writeline(f"del {', '.join(buffer.name for buffer, _ in views)}")
 
     def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
         """Buffers that nobody outside of the nodes reads."""
@@ -183,6 +169,12 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _for_people(kernel: Kernel) -> str:
+    """What else a kernel is told: where its ops come from, and where intermediates live."""
+    residents = [tuple(resident) for resident in kernel.residents]
+    return f", sources={kernel.sources}, residents={residents}"
 
 
 def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:

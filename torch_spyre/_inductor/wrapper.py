@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
+from torch_spyre._inductor.hinted_graph import graph_hints
+
 
 class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
     """Inductor's Python wrapper, which also knows our kernels."""
@@ -35,6 +37,10 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
             """,
             strip=True,
         )
+
+    def generate(self, is_inference: bool) -> Any:
+        graph_hints().check_all_used()
+        return super().generate(is_inference)
 
     def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
         """Inductor names the kind of device, and sets the current one for devices it knows."""

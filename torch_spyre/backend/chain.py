@@ -28,7 +28,7 @@ from torch_spyre.backend.program import (
     CoreStep,
     Operand,
 )
-from torch_spyre.backend.sdsc import Dim, Tensor
+from torch_spyre.backend.sdsc import DeviceOp, Dim, Tensor
 
 
 def chains(run: Run, operands: dict[Place, int]) -> list[CoreStep]:
@@ -89,6 +89,9 @@ class _Writer:
             op = link.op
             constants = lowered_constants(op)
             format, narrow = op.output.format, narrowed(op)
+            if _changes_nothing(op):
+                values.append(inputs[0])
+                continue
             if op.op.kind == "reduce":
                 self.step.values.append(
                     ChainReduce(op.op.name, inputs[0], format, constants, narrow)
@@ -129,6 +132,11 @@ class _Writer:
         operand = Operand(number, tensor.format)
         self.step.tensors.append(ChainTensor(operand, walked, has_lines, has_positions))
         return len(self.step.tensors) - 1
+
+
+def _changes_nothing(op: DeviceOp) -> bool:
+    """Whether the op only copies."""
+    return op.op.name == "identity" and op.tensors[0].format == op.output.format and not op.boolean
 
 
 def _product(dims: Sequence[Dim], sizes: dict[str, int]) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch_spyre.backend.account import Accounts, accounts_of
 from torch_spyre.backend.bundle import BundleFiles, bundle_files, parse_bundle
 from torch_spyre.backend.check import check
 from torch_spyre.backend.emit import steps_of
@@ -26,7 +27,7 @@ def compile_files(files: BundleFiles) -> bytes:
     """The program of a bundle. Raises :class:`~torch_spyre.backend.errors.MalformedBundle`."""
     bundle = parse_bundle(files)
     check(bundle)
-    return program(steps_of(bundle, groups(bundle)))
+    return program([Accounts(accounts_of(bundle)), *steps_of(bundle, groups(bundle))])
 
 
 def compile_bundle(directory: Path) -> bytes:
@@ -39,7 +40,7 @@ def compile_to_spyrecode(directory: Path, output: Path) -> Compiled:
     bundle = parse_bundle(bundle_files(directory))
     check(bundle)
     scheduled = groups(bundle)
-    binary = program(steps_of(bundle, scheduled))
+    binary = program([Accounts(accounts_of(bundle)), *steps_of(bundle, scheduled)])
     code = write_spyrecode(output, bundle, binary)
     ops = [work.op for group in scheduled for work in works(group.works)]
     cores = max((op.cores for op in ops), default=0)

@@ -100,10 +100,19 @@ class _Emitter:
 
         A work joins the latest chain that takes it, if it needs nothing that comes after that one.
         """
+        result: list[Run | Work | WorkLoop] = []
+        for run in self._joined(entries, careful=False):
+            if isinstance(run, Run) and not run.is_sound():
+                result += self._joined(run.works, careful=True)
+            else:
+                result.append(run)
+        return result
+
+    def _joined(self, entries: Entries, careful: bool) -> list[Run | Work | WorkLoop]:
         runs: list[Run | Work | WorkLoop] = []
         for entry in entries:
-            if isinstance(entry, WorkLoop) or not _joined(entry, runs[-FAR:]):
-                run = Run(self.readers.needed)
+            if isinstance(entry, WorkLoop) or not _joins(entry, runs[-FAR:]):
+                run = Run(self.readers.needed, careful)
                 linked = isinstance(entry, Work) and run.add(entry)
                 runs.append(run if linked else entry)
         return runs
@@ -132,7 +141,7 @@ class _Emitter:
         return CoreLoop(entry.loop.count, advances, body)
 
 
-def _joined(work: Work, runs: Iterable[Run | Work | WorkLoop]) -> bool:
+def _joins(work: Work, runs: Iterable[Run | Work | WorkLoop]) -> bool:
     """Whether one of the runs takes the work; it may come before all that it does not meet."""
     for run in reversed(list(runs)):
         if isinstance(run, WorkLoop):

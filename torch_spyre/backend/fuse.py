@@ -65,6 +65,9 @@ class Run:
     """Works that one chain can compute. ``add()`` tells whether another one can join."""
 
     needed: Callable[[Work, list[Work]], bool]  # whether works besides these read a result
+    # Refuse what blocks of lines, one after the other, might see too early or too late. Else the
+    # run has to be asked in the end whether it `is_sound`: what is never stored does no harm.
+    careful: bool = False
     links: list[Link] = field(default_factory=list)
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of a dimension, by core
 
@@ -182,7 +185,7 @@ class Run:
         return found if len(found) == len(known.dims) else None
 
     def _clashes(self, link: Link) -> bool:
-        """Whether blocks of lines, one after the other, could see what is not theirs to see."""
+        """Whether an op would see what is not its to see."""
         for memory in link.inputs:
             for earlier in reversed(self.links):
                 if memory.same(earlier.output):
@@ -191,14 +194,25 @@ class Run:
                     return True
             else:
                 link.loaded.append(memory)
-        for memory in [memory for known in [*self.links, link] for memory in known.loaded]:
-            if not memory.same(link.output) and memory.region.overlaps(link.output.region):
-                return True
-        return any(
-            earlier.output.region.overlaps(link.output.region)
-            and not earlier.output.same(link.output)
-            and self.needed(earlier.work, [*self.works, link.work])
-            for earlier in self.links
+        return self.careful and not self._are_sound([*self.links, link])
+
+    def is_sound(self) -> bool:
+        """Whether blocks of lines, one after the other, do not disturb each other."""
+        return self._are_sound(self.links)
+
+    def _are_sound(self, links: list[Link]) -> bool:
+        works = [link.work for link in links]
+        stored = [
+            link
+            for position, link in enumerate(links)
+            if not any(link.output.same(later.output) for later in links[position + 1 :])
+            and self.needed(link.work, works)
+        ]
+        loaded = [memory for link in links for memory in link.loaded]
+        return not any(
+            memory.region.overlaps(link.output.region) and not memory.same(link.output)
+            for i, link in enumerate(stored)
+            for memory in (*loaded, *(earlier.output for earlier in stored[:i]))
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from torch_spyre._C import _Program
+from torch_spyre.backend.account import accounts_in
 from torch_spyre.backend.errors import MalformedSpyreCode
 from torch_spyre.backend.program import MAGIC, program_bytes
 from torch_spyre.backend.spyrecode import (
@@ -27,6 +28,7 @@ from torch_spyre.backend.spyrecode import (
     SpyreCode,
     read_spyrecode,
 )
+from torch_spyre.cost import Account
 
 Launch = Callable[[Sequence[torch.Tensor]], int]
 
@@ -52,6 +54,11 @@ class JobPlan:
         if not 0 <= index < len(self._steps):
             raise IndexError(f"Step index out of range: {index}, the plan has {len(self._steps)}")
         return self._steps[index]
+
+    @property
+    def accounts(self) -> list[Account]:
+        """What the ops of a run cost, in order."""
+        return [account for binary in self._programs for account in accounts_in(binary)]
 
     def __repr__(self) -> str:
         return (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch_spyre._C import DataFormats
 from torch_spyre.ops.table import OPS
@@ -26,6 +27,7 @@ OPCODES = {
     "index": 8,
     "cores": 10,
     "chain": 11,
+    "accounts": 12,
 }
 NARROW_NONE, NARROW_BOOL, NARROW_UINT8 = 0, 1, 2
 FP32, INT64 = 0, 1  # compute types
@@ -36,7 +38,8 @@ FP16 = DataFormats.SEN169_FP16
 Words = list[int]
 
 
-def _real(value: float) -> int:
+def real_bits(value: float) -> int:
+    """The word that holds a double."""
     return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
@@ -85,7 +88,7 @@ class Scalar:
     value: float
 
     def words(self) -> Words:
-        return [-1, _real(self.value)]
+        return [-1, real_bits(self.value)]
 
 
 @dataclass
@@ -104,7 +107,7 @@ class Pointwise:
         for input in self.inputs:
             words += input.words()
         words += [*self.output.words(), self.narrow, self.compute]
-        words += [len(self.constants), *map(_real, self.constants)]
+        words += [len(self.constants), *map(real_bits, self.constants)]
         return words + _nests(self.nests)
 
 
@@ -126,7 +129,7 @@ class Reduce:
     def words(self) -> Words:
         words = [OPS[self.op].id, *self.input.words(), *self.output.words(), self.narrow]
         words += [*self.second.words(), self.compute]
-        words += [len(self.constants), *map(_real, self.constants)]
+        words += [len(self.constants), *map(real_bits, self.constants)]
         words += [self.accumulators, self.extent]
         return words + _nests(self.lines) + _nests(self.results)
 
@@ -165,7 +168,7 @@ class Matmul:
 
     def words(self) -> Words:
         words = [OPS[self.op].id, *self.a.words(), *self.b.words(), *self.c.words(), NARROW_NONE]
-        words += [*ABSENT.words(), _real(1.0), _real(0.0), self.m, self.n, self.k]
+        words += [*ABSENT.words(), real_bits(1.0), real_bits(0.0), self.m, self.n, self.k]
         words += [0, *self.a_strides, 1]
         k, n = self.b_strides
         words += [1, 0, n, k] if self.sticks_along_k else [0, 0, k, n]
@@ -237,7 +240,7 @@ class ChainOp:
         words = [1, OPS[self.op].id, len(self.inputs)]
         for input in self.inputs:
             words += input.words() if isinstance(input, Scalar) else [input, 0]
-        words += [len(self.constants), *map(_real, self.constants)]
+        words += [len(self.constants), *map(real_bits, self.constants)]
         return [*words, self.format.value, self.narrow]
 
 
@@ -253,7 +256,7 @@ class ChainReduce:
 
     def words(self) -> Words:
         words = [2, OPS[self.op].id, self.input]
-        words += [len(self.constants), *map(_real, self.constants)]
+        words += [len(self.constants), *map(real_bits, self.constants)]
         return [*words, self.format.value, self.narrow]
 
 
@@ -335,12 +338,20 @@ def _nodes(nodes: Iterable[CoreStep | CoreLoop]) -> Words:
     return [len(nodes), *(word for node in nodes for word in node.words())]
 
 
-def _headed(step: Step | Cores) -> Words:
+class Entry(Protocol):
+    """What a program is made of: steps, and the accounts of ``account.py``."""
+
+    opcode: int
+
+    def words(self) -> Words: ...
+
+
+def _headed(step: Entry) -> Words:
     payload = step.words()
     return [step.opcode | len(payload) << 32, *payload]
 
 
-def program(steps: Sequence[Step | Cores]) -> bytes:
+def program(steps: Sequence[Entry]) -> bytes:
     """The binary that ``Card::load_program()`` takes."""
     words = [word for step in steps for word in _headed(step)]
     body = struct.pack(f"<{len(words)}q", *words)

@@ -399,8 +399,9 @@ def _strides(
 
 
 def _device_extents(node: Reader, dims: list[Dim]) -> dict[str, int]:
-    """How long the tensor in memory is, along every dimension."""
-    device = {dim.label: dim.extent for dim in dims}
+    """How long the tensor in memory is, along every dimension. A scratchpad has a core's part."""
+    in_lx = node["component_"].value == "lx"
+    device = {dim.label: dim.chunk if in_lx else dim.extent for dim in dims}
     name = "deviceExtent_" if "deviceExtent_" in node else "backGapCore_"
     if name not in node:
         return device

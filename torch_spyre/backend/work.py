@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from torch_spyre.backend.places import Place, Region, first_slice
@@ -105,24 +105,24 @@ class Readers:
         skipped = {id(other.regions) for other in inside}
         position = self.position[id(work.regions)]
         loop = self.works[position][1]
-        if loop is not None:
-            return self._read_in_loop(region, position, skipped, loop)
-        for other, _ in self.works[position + 1 :]:
+        after = range(position + 1, len(self.works))
+        if self._is_read(region, after, skipped):
+            return True
+        if loop is None:
+            return False
+        # The next iteration: first the rest of this one, then from the beginning of the loop.
+        inside_loop = [i for i, (_, around) in enumerate(self.works) if around == loop]
+        rest = [i for i in inside_loop if i > position]
+        return self._is_read(region, [*rest, *(i for i in inside_loop if i <= position)], skipped)
+
+    def _is_read(self, region: Region, order: Iterable[int], skipped: set[int]) -> bool:
+        """Whether one of the works reads there before another has written something else."""
+        for i in order:
+            other, loop = self.works[i]
             if id(other.regions) not in skipped and any(map(region.overlaps, other.regions[:-1])):
                 return True
-            if _covers(other.output, region):
+            if (loop is None or not other.output.place.strides) and _covers(other.output, region):
                 return False
-        return False
-
-    def _read_in_loop(self, region: Region, position: int, skipped: set[int], loop: int) -> bool:
-        """The next iteration reads, too: before the result is there again."""
-        for i, (other, its_loop) in enumerate(self.works):
-            if i < position and its_loop != loop:
-                continue
-            if i > position and id(other.regions) in skipped:
-                continue
-            if any(map(region.overlaps, other.regions[:-1])):
-                return True
         return False
 
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/Event.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "cost_module.h"
 #include "fallback.h"
 #include "logging.h"
 #include "program_launch.h"
@@ -268,18 +269,7 @@ void bind_devices(py::module& module) {
   module.def(
       "_counters",
       [](std::int64_t device) {
-        const card::Counters counters = runtime::card(checked_index(device)).counters();
-        py::dict result;
-        result["transfers_to_card"] = counters.transfers_to_card;
-        result["bytes_to_card"] = counters.bytes_to_card;
-        result["transfers_to_host"] = counters.transfers_to_host;
-        result["bytes_to_host"] = counters.bytes_to_host;
-        result["programs_loaded"] = counters.programs_loaded;
-        result["launches"] = counters.launches;
-        result["device_bytes_read"] = counters.device_bytes_read;
-        result["device_bytes_written"] = counters.device_bytes_written;
-        result["modelled_ns"] = counters.modelled_ns;
-        return result;
+        return counters_dict(runtime::card(checked_index(device)).counters());
       },
       py::arg("device"));
   module.def(
@@ -489,4 +479,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   spyre::bind_streams(module);
   spyre::bind_fallbacks(module);
   spyre::bind_programs(module);
+  spyre::bind_cost(module);
 }

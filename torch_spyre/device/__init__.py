@@ -112,16 +112,29 @@ class SpyreDeviceProperties:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a card has done since it was opened or reset. Bytes count device formats."""
+    """What a card has done since it was opened or reset. Bytes count device formats.
+
+    ``docs/cost-model.md`` says how launched programs are counted.
+    """
 
     transfers_to_card: int
     bytes_to_card: int
     transfers_to_host: int
     bytes_to_host: int
     programs_loaded: int
+    program_bytes: int  #: sent to the card, each program before its first launch
     launches: int
     device_bytes_read: int
     device_bytes_written: int
+    lx_bytes: int  #: read and written in the cores' scratchpads
+    ring_bytes: int  #: sent from core to core
+    macs: int  #: products of the PT
+    sfp_elements: int
+    memory_ns: int  #: time of launches in which they waited for device memory
+    compute_ns: int
+    lx_ns: int
+    ring_ns: int
+    overhead_ns: int
     modelled_ns: int  #: time all of it would have taken on a real card
 
 

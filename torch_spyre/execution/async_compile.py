@@ -17,8 +17,11 @@ from torch_spyre.backend import kernel_cache
 from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
+    Residents,
     SDSCKernelRunner,
+    Sources,
     UnimplementedKernelRunner,
+    Views,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +43,9 @@ class SpyreAsyncCompile(AsyncCompile):
         outputs: Sequence[int] = (),
         constants: Constants = (),
         pool_bytes: int = 0,
+        views: Views | None = None,
+        sources: Sources = ((), ()),
+        residents: Residents = (),
     ) -> SDSCKernelRunner | UnimplementedKernelRunner:
         """A kernel from its OpSpecs, or from their text, which is read only if it is a new one."""
         if not isinstance(specs, str):
@@ -59,14 +65,18 @@ class SpyreAsyncCompile(AsyncCompile):
             with about_bundle(name, lambda: kernel_of(specs)):
                 binary = kernel_cache.program_from(source, make)
         log.info("%s: a program of %d bytes", name, len(binary))
-        return SDSCKernelRunner(name, binary, expected, outputs, constants, pool_bytes)
+        return SDSCKernelRunner(
+            *(name, binary, expected, outputs, constants, pool_bytes, views, sources, residents)
+        )
 
-    def sdsc_template(self, name: str, text: str, kept: int) -> SDSCTemplateRunner:
+    def sdsc_template(
+        self, name: str, text: str, kept: int, origins: Sequence[str] = ()
+    ) -> SDSCTemplateRunner:
         """A kernel whose sizes a launch brings, from the text of a function of the sizes."""
         from torch_spyre._inductor.kernel_template import template_function
         from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
-        return SDSCTemplateRunner(name, template_function(text), kept)
+        return SDSCTemplateRunner(name, template_function(text), kept, origins)
 
 
 def _options() -> dict[str, bool]:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.kernel_ir import Ramp
+from torch_spyre._inductor.kernel_ir import Ramp, Resident
+from torch_spyre.backend.account import accounts_in
+from torch_spyre.cost import Account
 
 log = logging.getLogger("spyre.execution")
 
 # Layout, strides and storage offset that a kernel was compiled for.
 Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
+Sources = tuple[Sequence[tuple[str, str]], Sequence[int]]
+Residents = Sequence[tuple[Any, ...]]
 Constants = Sequence[tuple[float | Ramp, torch.dtype]]
+# Size, stride and offset in the storage, by the number of the argument.
+Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]]
+
+# Around every launch while somebody records: torch_spyre.explanation.
+watch: Callable[[SDSCKernelRunner, Sequence[torch.Tensor]], AbstractContextManager[None]] | None
+watch = None
 
 
 class SDSCKernelRunner:
@@ -30,6 +43,9 @@ class SDSCKernelRunner:
         outputs: Sequence[int] = (),  # which arguments it writes
         constants: Constants = (),  # operands of its own, after the arguments
         pool_bytes: int = 0,  # of intermediates: an operand of its own, before the arguments
+        views: Views | None = None,  # arguments of which it takes a copy of a view
+        sources: Sources = ((), ()),  # the user's lines and layers, and which one each op is of
+        residents: Residents = (),  # fields of Resident, each
     ) -> None:
         self.name = name
         self.binary = binary
@@ -37,11 +53,45 @@ class SDSCKernelRunner:
         self.outputs = frozenset(outputs)
         self.constants = constants
         self.pool_bytes = pool_bytes
+        self.views = views
+        self.sources = sources
+        self.residents = [Resident(*fields) for fields in residents]
         self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
+
+    @property
+    def accounts(self) -> list[Account]:
+        """What the kernel's ops cost, in order, and from which lines of the user's they come."""
+        accounts = accounts_in(self.binary)
+        origins, numbers = self.sources
+        if len(numbers) != len(accounts):  # loops were written out, or nobody said
+            return accounts
+        return [
+            replace(account, source=origins[number][0], layer=origins[number][1])
+            for account, number in zip(accounts, numbers, strict=True)
+        ]
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""
-        launch_kernel(self, args)
+        with nullcontext() if watch is None else watch(self, args):
+            if self.views:
+                self._run_on_views(args, self.views)
+            else:
+                launch_kernel(self, args)
+
+    def _run_on_views(self, args: Sequence[torch.Tensor], views: Views) -> None:
+        """Copy what the kernel cannot reach in place; back again what it writes."""
+        tensors = list(args)
+        written = []
+        for i, (size, stride, offset) in views.items():
+            there = args[i].as_strided(size, stride, offset)
+            if i in self.outputs:
+                tensors[i] = torch.empty_like(there, memory_format=torch.contiguous_format)
+                written.append((there, tensors[i]))
+            else:
+                tensors[i] = there.clone(memory_format=torch.contiguous_format)
+        launch_kernel(self, tensors)
+        for there, copy in written:
+            there.copy_(copy)
 
     def load(self, device: int) -> tuple[_C._Program, list[torch.Tensor]]:
         """The program and the constants on a card, brought there once."""
@@ -101,11 +151,18 @@ class UnimplementedKernelRunner:
         raise RuntimeError(f"Invoked {self.name} which contains unimplemented operation {self.op}")
 
 
-@functools.cache
+# Constants on cards, as long as a kernel has them.
+_constants: WeakValueDictionary[tuple[str, torch.dtype, int], torch.Tensor] = WeakValueDictionary()
+
+
 def constant_tensor(value: float | Ramp, dtype: torch.dtype, device: int) -> torch.Tensor:
-    """A constant on the card, made once."""
-    host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
-    return host.to(torch.device("spyre", device))
+    """A constant on the card, which kernels share."""
+    key = (repr(value), dtype, device)
+    known = _constants.get(key)
+    if known is None:
+        host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)
+        known = _constants[key] = host.to(torch.device("spyre", device))
+    return known
 
 
 def get_raw_stream(device: int) -> int:

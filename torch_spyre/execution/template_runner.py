@@ -6,45 +6,23 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Buffer
+from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
 
+# A graph that runs cannot be run op by op from its middle on: some of its results are written.
+WAY_OUT = (
+    "compute such sizes outside of the compiled function, or compile for fixed ones "
+    "(torch.compile(dynamic=False)): where that is not possible, the graph runs op by op"
+)
+
 log = logging.getLogger("spyre.execution")
-
-
-@dataclass
-class _Launch:
-    """One kernel of an instance and the tensors around it."""
-
-    runner: SDSCKernelRunner
-    args: list[Buffer]
-
-    def run(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Make copies of views, launch, and write copies back."""
-        written = []
-        for buffer in self.args:
-            view = buffer.view
-            if view is None:
-                continue
-            there = tensors[view.of].as_strided(view.size, view.stride, view.offset)
-            if view.written:
-                copy = torch.empty_like(there, memory_format=torch.contiguous_format)
-                written.append((there, copy))
-            else:
-                copy = there.clone(memory_format=torch.contiguous_format)
-            tensors[buffer.name] = copy
-        self.runner.run(*(tensors[buffer.name] for buffer in self.args))
-        for there, copy in written:
-            there.copy_(copy)
 
 
 class _Instance:
@@ -54,26 +32,20 @@ class _Instance:
         self, name: str, make: Callable[[], Template], placements: Mapping[str, Placement]
     ) -> None:
         plan = plan_template(make, placements)
-        self.arguments = list(placements)
         self.shared = plan.shared
-        self.launches = [_Launch(compiled(name, kernel), kernel.tensors) for kernel in plan.kernels]
-        self.plain: tuple[SDSCKernelRunner, list[int]] | None = None
-        if len(self.launches) == 1 and not any(b.view for b in self.launches[0].args):
-            places = [self.arguments.index(b.name) for b in self.launches[0].args]
-            self.plain = self.launches[0].runner, places
+        names = [*placements, *(buffer.name for buffer in plan.shared)]
+        self.launches = [
+            (compiled(name, kernel), [names.index(operand) for operand in kernel.operands])
+            for kernel in plan.kernels
+        ]
 
     def run(self, args: Sequence[torch.Tensor]) -> None:
-        if self.plain is not None:
-            runner, places = self.plain
-            runner.run(*[args[place] for place in places])
-            return
-        tensors = dict(zip(self.arguments, args, strict=True))
+        tensors = list(args)
         for buffer in self.shared:
-            tensors[buffer.name] = torch.empty_strided(
-                buffer.size, buffer.stride, dtype=buffer.dtype, device=args[0].device
-            )
-        for launch in self.launches:
-            launch.run(tensors)
+            size, stride, device = buffer.size, buffer.stride, args[0].device
+            tensors.append(torch.empty_strided(size, stride, dtype=buffer.dtype, device=device))
+        for runner, places in self.launches:
+            runner.run(*[tensors[place] for place in places])
 
 
 def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
@@ -85,6 +57,9 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
         outputs=kernel.outputs,
         constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
         pool_bytes=kernel.pool_bytes,
+        views=kernel.views,
+        sources=kernel.sources,
+        residents=kernel.residents,
     )
     assert isinstance(runner, SDSCKernelRunner)
     return runner
@@ -93,10 +68,17 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
 class SDSCTemplateRunner:
     """A kernel of a graph with dynamic shapes."""
 
-    def __init__(self, name: str, make: Callable[..., Template], kept: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[..., Template],
+        kept: int,  # instances; those not used for longest go
+        origins: Sequence[str] = (),  # the user's line of each nest
+    ) -> None:
         self.name = name
         self.make = make
-        self.kept = kept  # instances; those not used for longest go
+        self.kept = kept
+        self.origins = origins
         self.sizes = len(inspect.signature(make).parameters)
         self.instances: OrderedDict[Any, _Instance] = OrderedDict()
 
@@ -114,13 +96,22 @@ class SDSCTemplateRunner:
             self.instances.move_to_end(key)
         instance.run(tensors)
 
+    def _template(self, sizes: tuple[int, ...]) -> Template:
+        template = self.make(*sizes)
+        template.origins = self.origins
+        return template
+
     def _made(self, sizes: tuple[int, ...], where: Sequence[Placement]) -> _Instance:
-        names = [buffer.name for buffer in self.make(*sizes).arguments]
-        placements = dict(zip(names, where, strict=True))
+        arguments = self._template(sizes).arguments
+        for buffer, place in zip(arguments, where, strict=True):
+            buffer.layout, buffer.offset = place
+        placements = {b.name: place for b, place in zip(arguments, where, strict=True)}
         try:
-            made = _Instance(self.name, lambda: self.make(*sizes), placements)
+            made = _Instance(self.name, lambda: self._template(sizes), placements)
         except Unsupported as error:
-            error.add(f"{self.name} for sizes {sizes}")
+            source = next(filter(None, self.origins), "")
+            error.add(f"{self.name} for sizes {sizes}", map(describe_tensor, arguments), source)
+            error.hint = error.hint or WAY_OUT
             raise
         log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
         return made

@@ -24,18 +24,18 @@ FORMATS = {
 }
 
 UNITS = ("sfp", "pt")
-COSTS = ("cheap", "divide", "transcendental", "reduce", "matmul", "move")
+COSTS = ("cheap", "divide", "transcendental", "reduce", "rows", "sort", "matmul", "move")
 COMPUTE = {"fp32": (True, False), "int64": (False, True), "both": (True, True)}
 
 # The kinds of op, each a section of the table, and the cost of a row that does not say.
 KINDS = {
     "pointwise": "cheap",
     "reduce": "reduce",
-    "rows": "reduce",
+    "rows": "rows",
     "scan": "reduce",
     "matmul": "matmul",
     "index": "move",
-    "sort": "reduce",
+    "sort": "sort",
     "move": "move",
 }
 

@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import io
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,16 @@ class Table:
 
     def add(self, *cells: str) -> None:
         self.rows.append(cells)
+
+    def without_empty_columns(self) -> "Table":
+        """Columns that say nothing in any row left out."""
+        kept = [i for i in range(len(self.headings)) if any(row[i] for row in self.rows)]
+        return Table(
+            [self.headings[i] for i in kept],
+            self.title,
+            frozenset(kept.index(i) for i in self.numbers if i in kept),
+            [[row[i] for i in kept] for row in self.rows],
+        )
 
     def markdown(self) -> str:
         rule = ["---:" if i in self.numbers else "---" for i in range(len(self.headings))]
@@ -41,20 +53,26 @@ class Table:
         head = [text(self.headings), rule] if any(self.headings) else [rule]
         return "\n".join([*title, *head, *map(text, self.rows)])
 
-    def show(self) -> None:
-        """Print to the terminal."""
+    def text(self) -> str:
+        """As wide as the terminal, or 120 columns if there is none."""
         if not _rich_is_there():
-            print(self.plain())
-            return
+            return self.plain()
         table = importlib.import_module("rich.table").Table(
             title=self.title, title_justify="left", show_header=any(self.headings)
         )
         for i, heading in enumerate(self.headings):
             side = "right" if i in self.numbers else "left"
-            table.add_column(heading, justify=side, no_wrap=i == 0)
+            table.add_column(heading, justify=side, no_wrap=i == 0 or i in self.numbers)
         for row in self.rows:
             table.add_row(*map(importlib.import_module("rich.markup").escape, row))
-        importlib.import_module("rich.console").Console().print(table)
+        text = io.StringIO()
+        width = shutil.get_terminal_size((120, 24)).columns
+        importlib.import_module("rich.console").Console(file=text, width=width).print(table)
+        return text.getvalue().rstrip("\n")
+
+    def show(self) -> None:
+        """Print to the terminal."""
+        print(self.text())
 
 
 def _rich_is_there() -> bool:
@@ -71,3 +89,13 @@ def size(nbytes: int) -> str:
             return f"{value:.4g} {unit}"
         value /= 1024
     return f"{value:.4g} GiB"
+
+
+def duration(ns: float) -> str:
+    """1536 -> '1.536 us'."""
+    value = float(ns)
+    for unit in ("ns", "us", "ms"):
+        if value < 1000:
+            return f"{value:.4g} {unit}"
+        value /= 1000
+    return f"{value:.4g} s"

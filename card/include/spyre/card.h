@@ -154,8 +154,14 @@ struct MemoryInfo {
 struct Counters {
   std::uint64_t transfers_to_card = 0, bytes_to_card = 0;  ///< bytes in the device format
   std::uint64_t transfers_to_host = 0, bytes_to_host = 0;
-  std::uint64_t programs_loaded = 0, launches = 0;
-  std::uint64_t device_bytes_read = 0, device_bytes_written = 0;  ///< by launched programs
+  std::uint64_t programs_loaded = 0, program_bytes = 0;  ///< bytes sent before a first launch
+  std::uint64_t launches = 0;
+  // Of launched programs, as docs/cost-model.md counts.
+  std::uint64_t device_bytes_read = 0, device_bytes_written = 0;
+  std::uint64_t lx_bytes = 0, ring_bytes = 0;
+  std::uint64_t macs = 0, sfp_elements = 0;  ///< products of the PT, elements of the SFP
+  /// Their time, by what the card waited for.
+  std::uint64_t memory_ns = 0, compute_ns = 0, lx_ns = 0, ring_ns = 0, overhead_ns = 0;
   std::uint64_t modelled_ns = 0;  ///< the card's clock: end of the latest submitted work
 };
 

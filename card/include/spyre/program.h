@@ -12,6 +12,7 @@
 #include "spyre/card.h"
 #include "spyre/chain.h"
 #include "spyre/core_program.h"
+#include "spyre/cost.h"
 #include "spyre/index_ops.h"
 #include "spyre/line_ops.h"
 #include "spyre/matmul.h"
@@ -37,7 +38,31 @@ enum class Opcode : std::uint32_t {
   index = 8,
   sort = 9,
   cores = 10,
-  chain = 11
+  chain = 11,
+  accounts = 12
+};
+
+/// Of an account: bytes of its name, and what its numbers may be.
+inline constexpr std::int64_t kMaxAccountName = 256;
+inline constexpr std::int64_t kMaxAccountNumber = std::int64_t{1} << 59;
+
+/// The numbers of an account, in the order of the format.
+struct AccountField {
+  const char* name;
+  std::int64_t OpCost::* member;
+};
+inline constexpr AccountField kAccountFields[] = {
+    {"points", &OpCost::points},
+    {"all points", &OpCost::all_points},
+    {"rows", &OpCost::rows},
+    {"read bytes", &OpCost::read_bytes},
+    {"written bytes", &OpCost::written_bytes},
+    {"lx bytes", &OpCost::lx_bytes},
+    {"all lx bytes", &OpCost::all_lx_bytes},
+    {"partial sums", &OpCost::partial_sums},
+    {"ring bytes", &OpCost::ring_bytes},
+    {"ring link bytes", &OpCost::ring_link_bytes},
+    {"ring hops", &OpCost::ring_hops},
 };
 
 struct ProgramHeader {
@@ -283,6 +308,23 @@ class ProgramBuilder {
       for (const std::int64_t offset : operand.offset) add({offset});
     }
     add_nodes(program.nodes);
+    end_step();
+  }
+
+  /// What the ops cost that the program stands for; else its steps are priced as they are.
+  void accounts(std::span<const Account> accounts) {
+    begin_step(Opcode::accounts);
+    add({count(accounts)});
+    for (const Account& account : accounts) {
+      const OpCost& cost = account.cost;
+      add({count(account.name)});
+      const std::size_t at = body_.size();
+      body_.resize(at + (account.name.size() + 7) / 8);
+      std::memcpy(body_.data() + at, account.name.data(), account.name.size());
+      add({account.count, word(cost.unit), std::bit_cast<std::int64_t>(cost.passes),
+           cost.element_bytes, cost.cores});
+      for (const AccountField& field : kAccountFields) add({cost.*field.member});
+    }
     end_step();
   }
 

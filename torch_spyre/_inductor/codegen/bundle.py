@@ -21,6 +21,7 @@ from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorA
 from torch_spyre.machine import load as load_machine
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
+LINE_LENGTH = 100  # of a JSON file
 INDEX = "index"
 ARGUMENT = "!sdscbundle.input_arg<index>"
 
@@ -37,8 +38,24 @@ class Bundle:
     def write(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for i, superdsc in enumerate(self.superdscs):
-            (directory / f"sdsc_{i}.json").write_text(json.dumps(superdsc, indent=2))
+            (directory / f"sdsc_{i}.json").write_text(readable_json(superdsc) + "\n")
         (directory / "bundle.mlir").write_text(self.mlir)
+
+
+def readable_json(value: Json | list[Json] | str | float, indent: str = "") -> str:
+    """JSON for people and for diffs: what fits on a line is on one."""
+    line = json.dumps(value)
+    if not isinstance(value, (dict, list)) or len(indent) + len(line) <= LINE_LENGTH:
+        return line
+    inner = indent + "  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {readable_json(v, inner)}" for key, v in value.items()]
+        begin, end = "{", "}"
+    else:
+        parts = [readable_json(v, inner) for v in value]
+        begin, end = "[", "]"
+    lines = ",\n".join(inner + part for part in parts)
+    return f"{begin}\n{lines}\n{indent}{end}"
 
 
 def make_bundle(
@@ -63,7 +80,8 @@ def tile_strides(arg: TensorArg, extents: dict[Symbol, int], tiled: Sequence[Sym
         return 0
     bytes_each = 128 // arg.device_dtype.elems_per_stick()
     zero = dict.fromkeys(extents, 0)
-    ahead = zero | {symbol: extents[symbol] for symbol in tiled if symbol in extents}
+    moving = [symbol for symbol in tiled if symbol in extents and symbol not in arg.tile_symbols]
+    ahead = zero | {symbol: extents[symbol] for symbol in moving}
     moved = 0
     for i, coordinate in enumerate(arg.device_coordinates):
         step = coordinate.subs(ahead) - coordinate.subs(zero)

@@ -6,19 +6,29 @@ import functools
 
 from sympy import Expr
 
-from torch_spyre._inductor.op_spec import OpSpec, TensorArg
+from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning import Kernel
 
 
 def kernel_source(kernel: Kernel) -> str:
     """Arguments of ``async_compile.sdsc`` after the name; the OpSpecs are a text of their own."""
     constants = ", ".join(f"({b.constant!r}, {b.dtype})" for b in kernel.constants)
-    specs = "".join(f"    {_op(spec)},\n" for spec in kernel.specs)
+    specs = "".join(f"    {_entry(spec)},\n" for spec in kernel.specs)
     expected = "".join(f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.tensors)
+    views = f", views={kernel.views}" if kernel.views else ""
     return (
         f"'''[\n{specs}]''', expected=[\n{expected}], outputs={kernel.outputs}, "
-        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}"
+        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}{views}"
     )
+
+
+def _entry(entry: KernelEntry) -> str:
+    if isinstance(entry, LoopSpec):
+        body = "".join(f"    {_entry(inner)},\n" for inner in entry.body)
+        tiled = ", ".join(map(_expression, entry.tiled_symbols))
+        return f"LoopSpec({_expression(entry.count)}, [\n{body}    ], [{tiled}])"
+    assert isinstance(entry, OpSpec)
+    return _op(entry)
 
 
 def _op(spec: OpSpec) -> str:
@@ -34,9 +44,12 @@ def _op(spec: OpSpec) -> str:
 
 def _arg(arg: TensorArg) -> str:
     coordinates = ", ".join(_expression(coordinate) for coordinate in arg.device_coordinates)
+    more = ", per_tile_fixed=True" if arg.per_tile_fixed else ""
+    if arg.tile_symbols:
+        more += f", tile_symbols=[{', '.join(map(_expression, arg.tile_symbols))}]"
     return (
         f"TensorArg({arg.is_input}, {arg.arg_index}, DataFormats.{arg.device_dtype.name}, "
-        f"{arg.device_size}, [{coordinates}], {arg.allocation})"
+        f"{arg.device_size}, [{coordinates}], {arg.allocation}{more})"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 from sympy import Expr, Symbol
@@ -214,13 +214,10 @@ class _Planner:
         self.size = {unit: 1} | self.size
         self.splits = {unit: 1} | self.splits
         self.args = [
-            TensorArg(
-                arg.is_input,
-                arg.arg_index,
-                arg.device_dtype,
-                [*arg.device_size[:-1], 1, arg.device_size[-1]],
-                [*arg.device_coordinates[:-1], unit, arg.device_coordinates[-1]],
-                arg.allocation,
+            replace(
+                arg,
+                device_size=[*arg.device_size[:-1], 1, arg.device_size[-1]],
+                device_coordinates=[*arg.device_coordinates[:-1], unit, arg.device_coordinates[-1]],
             )
             for arg in self.args
         ]
@@ -344,7 +341,10 @@ class _Planner:
         layout = self._layout(arg, order, stick or op_stick, layouts)
         tensor = Tensor(arg, order, layout, scale, {})
         self._strides(tensor, stick)
-        self._gaps(tensor, own, stick, dims)
+        if arg.component == "lx":
+            self._pack(tensor, stick, dims)
+        else:
+            self._gaps(tensor, own, stick, dims)
         self._compare_strides(tensor, dims)
         for position, coordinate in enumerate(arg.device_coordinates):
             for name in index_tensors(coordinate):
@@ -409,14 +409,26 @@ class _Planner:
                     "copy the tensor to a layout of its own first"
                 )
 
+    def _pack(self, tensor: Tensor, stick: str | None, dims: dict[str, Dim]) -> None:
+        """A scratchpad has its core's part alone, in the order of the whole tensor."""
+        span = tensor.elems_per_stick
+        by_label = {self.label[symbol]: size for symbol, size in self.size.items()}
+        for label in sorted(tensor.stride, key=lambda label: tensor.stride[label]):
+            if tensor.stride[label]:
+                tensor.stride[label] = span
+                unit = tensor.elems_per_stick if label == stick else 1
+                span *= math.ceil(min(dims[label].chunk, by_label[label]) / unit)
+
     def _compare_strides(self, tensor: Tensor, dims: dict[str, Dim]) -> None:
         """Whether the strides are those that follow from the tensor's dimensions and extents."""
         span = elems = tensor.elems_per_stick
+        in_lx = tensor.arg.component == "lx"
         for label in tensor.dims:
             if tensor.scale[label] != PRESENT:
                 continue
-            extent = tensor.device_extent.get(label, dims[label].extent)
-            if math.ceil(dims[label].extent / tensor.unit(label)) == 1:
+            whole = dims[label].chunk if in_lx else dims[label].extent
+            extent = tensor.device_extent.get(label, whole)
+            if math.ceil(whole / tensor.unit(label)) == 1:
                 tensor.stride[label] = span  # one index only: any stride will do
             elif tensor.stride[label] != span:
                 tensor.states_strides = True

@@ -10,19 +10,18 @@ from collections.abc import Callable
 
 from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.observe import observed
-from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
-from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
+from torch_spyre._inductor.planning.hinted import tile_as_hinted
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
-from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.sticks import choose_layouts
+from torch_spyre._inductor.planning.variants import best_variant
 
 __all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel"]
 
@@ -36,9 +35,7 @@ PASSES: list[Pass] = [
     choose_layouts,
     realign,
     insert_restickifies,
-    products_first,
-    chunk_large_tensors,
-    divide_work,
+    tile_as_hinted,
 ]
 
 
@@ -46,4 +43,5 @@ def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
     for run in PASSES:
         ops = observed(run, ops)
-    return kernel_of(ops, *plan_pool(ops))
+    best = best_variant(ops)
+    return kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)

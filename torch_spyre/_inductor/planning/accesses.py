@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from sympy import Symbol
 
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
@@ -15,6 +16,17 @@ from torch_spyre.machine import load as load_machine
 STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
 MATMUL = BATCH_MATMUL_OP
 RESTICKIFY = RESTICKIFY_OP
+
+# What a reduction over no elements gives.
+NEUTRAL = {"sum": 0.0, MATMUL: 0.0, "any": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}
+
+
+def neutral_element(op: str, dtype: torch.dtype) -> float:
+    """What a reduction over no elements gives, as a number of the dtype."""
+    value = NEUTRAL[op]
+    if dtype.is_floating_point or math.isfinite(value):
+        return value
+    return float(torch.iinfo(dtype).min if value < 0 else torch.iinfo(dtype).max)
 
 
 def stick_symbol(access: Access, space: dict[Symbol, int]) -> Symbol | None:

@@ -17,8 +17,9 @@ from torch_spyre._inductor.views import LinearIndex
 def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
     """The ops, those that no split over the cores brings within a core's reach in chunks.
 
-    Ops that compute every element by itself can be cut; others are left to be refused. Needs final
-    layouts. Off unless the knob says otherwise: one tensor of that size is mostly a mistake.
+    Ops that compute every element by itself can be cut; others are left to be refused, and so are
+    those in loops, which work on parts already. Needs final layouts. Off unless the knob says
+    otherwise: one tensor of that size is mostly a mistake.
     """
     if not config.chunk_large_tensors:
         return ops
@@ -27,7 +28,7 @@ def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
 
 def _chunks(op: KernelOp) -> list[KernelOp]:
     shape = OpShape(op)
-    if op.reduced or smallest_span(shape) <= SPAN_BYTES:
+    if op.reduced or op.loops or smallest_span(shape) <= SPAN_BYTES:
         return [op]
     # The loop that leads farthest; sticks stay whole.
     symbol = max(op.space, key=lambda s: shape.walk(-1).sticks(s, op.space[s] - 1))

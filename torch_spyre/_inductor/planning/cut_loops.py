@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 
 import sympy
 from sympy import Expr, Symbol
 
-from torch_spyre._inductor.kernel_ir import Access, KernelOp, contiguous_strides
+from torch_spyre._inductor.kernel_ir import (
+    Access,
+    DimPart,
+    DimParts,
+    KernelOp,
+    contiguous_strides,
+)
 from torch_spyre._inductor.planning.accesses import MATMUL
 from torch_spyre._inductor.views import LinearIndex, device_coordinates
 
@@ -26,10 +33,10 @@ def cut_loops(ops: list[KernelOp]) -> list[KernelOp]:
         nodes.setdefault(id(op.space), []).append(op)
     for node in nodes.values():
         for _ in range(MAX_CUTS):
-            cut = _needed_cut(node)
-            if cut is None:
+            needed = _needed_cut(node)
+            if needed is None:
                 break
-            _cut(node, *cut)
+            cut(node, *needed)
     return ops
 
 
@@ -73,7 +80,8 @@ def _divisions(coordinates: tuple[Expr, ...]) -> list[tuple[Expr, int]]:
     return sorted(found, key=lambda division: (division[1], str(division[0])))
 
 
-def _cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
+def cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
+    """Makes two loops of one, the inner of ``period`` iterations."""
     space = node[0].space
     outer, inner = (
         Symbol(f"{symbol.name}{part}", integer=True, nonnegative=True) for part in ("o", "i")
@@ -85,14 +93,35 @@ def _cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
             renewed[inner] = period
         else:
             renewed[other] = extent
+    dims = _cut_dims(node[0].dims, symbol, outer, inner, period)
     for op in node:
         op.space = renewed
+        op.dims = dims
         op.inputs = [_with_cut(access, symbol, outer, inner, period) for access in op.inputs]
         op.output = _with_cut(op.output, symbol, outer, inner, period)
         created = op.output.buffer
         if created.layout is None:  # has one dimension for each loop
             created.size = list(renewed.values())
             created.stride = contiguous_strides(created.size)
+
+
+def _cut_dims(
+    dims: dict[Symbol, DimParts], symbol: Symbol, outer: Symbol, inner: Symbol, period: int
+) -> dict[Symbol, DimParts]:
+    """The names of loops, one of which is cut."""
+    if symbol not in dims:
+        return dims
+    above: list[DimPart] = []
+    below: list[DimPart] = []
+    for part in reversed(dims[symbol]):
+        size = math.gcd(part.size, period)
+        period //= size
+        if size > 1:
+            below.insert(0, DimPart(part.name, size, part.unit))
+        if size < part.size:
+            above.insert(0, DimPart(part.name, part.size // size, part.unit * size))
+    others = {s: parts for s, parts in dims.items() if s != symbol}
+    return others | {outer: tuple(above), inner: tuple(below)}
 
 
 def _with_cut(access: Access, symbol: Symbol, outer: Symbol, inner: Symbol, period: int) -> Access:

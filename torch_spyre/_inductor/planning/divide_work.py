@@ -1,10 +1,10 @@
 """Over which cores the loops of every op are split.
 
 An op that splits its loops as its neighbours do reads, on every core, what that core wrote: the
-cores need not wait for each other. So the splits of all ops are chosen together, by time: that of
-the largest part of each op, and that of every wait. Uneven parts are allowed; the last is smaller.
-
-A hint for an op would be one more reason to offer one candidate only (see ``_candidates``).
+intermediate can stay in the scratchpads, and the cores need not wait for each other. So the splits
+of all ops are chosen together, by the time the card's cost model gives the whole. Uneven parts are
+allowed; the last is smaller.
+For an op with a hint about it there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -19,22 +19,18 @@ from sympy import Symbol
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import (
-    MATMUL,
-    RESTICKIFY,
-    STICK_BYTES,
-    device_bytes,
-    symbols_of,
-)
-from torch_spyre._inductor.planning.footprints import Group, OpShape, Splits
-from torch_spyre._inductor.planning.matmul_cost import BYTES, MACS_PER_CORE, Product, divisions
+from torch_spyre._inductor.planning.accesses import RESTICKIFY, STICK_BYTES, device_bytes
+from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
+from torch_spyre._inductor.planning.hinted import hinted_splits
+from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
-BEAM_WIDTH = 8
-PRODUCTS_TRIED = 6  # of the divisions the cost model likes best
-WAIT_US = 1.0  # for all cores to meet
-ELEMENTS_US = 64 * 1.5e3  # that the vector unit of a core computes: lanes times clock
+BEAM_WIDTH = 12
+FIRST = 3  # of these, after which all ways to split an op are tried
+FAR = 8  # how many ops ahead readers are looked for
+TRIED = 16  # of the ways to split an op, those that are best for itself
+WAIT_US = 0.1  # for all cores to meet
 
 
 def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
@@ -43,11 +39,11 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     Needs final layouts, and the loops of products in order, which they keep.
     """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
-    only_read = set(last_use) - {op.output.buffer for op in ops}
-    beam = [_State(0.0, Group(), {})]
+    shapes = [OpShape(op) for op in ops]
+    beam = [_State(0.0, 0.0, {}, {})]
     for time, op in enumerate(ops):
-        gone = only_read | {a.buffer for a in (*op.inputs, op.output) if last_use[a.buffer] == time}
-        beam = _advanced(beam, OpShape(op), gone)
+        gone = {a.buffer for a in (*op.inputs, op.output) if last_use[a.buffer] == time}
+        beam = _advanced(beam, OpPrices(shapes[time]), gone, _next_reader(shapes, time))
     state: _State | None = beam[0]
     for op in reversed(ops):
         assert state is not None
@@ -57,68 +53,133 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     return ops
 
 
+@dataclass(frozen=True)
+class _Home:
+    """Where an intermediate is, as long as all ops agree on it: each core has its part."""
+
+    footprint: Footprint
+    leaving: float  # microseconds, to have it in device memory instead
+
+    @property
+    def bytes_of_core(self) -> int:
+        return STICK_BYTES * self.footprint.sticks_of_core
+
+
 @dataclass
 class _State:
     """A choice for the ops so far."""
 
     cost: float  # microseconds
-    group: Group  # of the last op
+    expected: float  # microseconds more, because ops to come cannot agree with all
+    homes: dict[Buffer, _Home]  # of what later ops need
     splits: Splits  # of the last op
     before: _State | None = None
 
 
-def _advanced(beam: list[_State], shape: OpShape, gone: set[Buffer]) -> list[_State]:
-    own = _candidates(shape)
-    times: dict[tuple[tuple[Symbol, int], ...], float] = {}
-    cheapest = beam[0]
-    found: list[tuple[float, int, _State]] = []
-    for state in beam:
-        rank = 0
-        seen = set()
-        for splits in (*_inherited(shape, state.group), *own):
-            key = tuple(splits.items())
-            if key in seen:
-                continue
-            seen.add(key)
-            goes_on = state.group.accepts(shape, splits)
-            if not goes_on and state is not cheapest:
-                continue  # to wait after the cheapest is never worse
-            if key not in times:
-                times[key] = _microseconds(shape, splits)
-            group = state.group if goes_on else Group()
-            cost = state.cost + times[key] + (0 if goes_on else WAIT_US)
-            found.append(
-                (cost, rank, _State(cost, group.with_op(shape, splits, gone), splits, state))
-            )
-            rank += 1
-    # Of equal ones, the first choice after every state: what the next op wants is not known yet.
-    found.sort(key=lambda entry: entry[:2])
-    limit = found[0][0] + WAIT_US
-    return [state for cost, _, state in found[:BEAM_WIDTH] if cost <= limit]
+@dataclass
+class _Reader:
+    """The next op that reads a result, and what it reads besides."""
+
+    shape: OpShape
+    position: int  # of the result among its inputs
+
+    def wants(self, position: int, footprint: Footprint) -> list[Footprint] | None:
+        """Of all that it touches, if it is to touch one input so."""
+        splits = self.shape.splits_like(position, footprint)
+        return self.shape.footprints(splits) if splits is not None else None
+
+    def others(self, homes: dict[Buffer, _Home]) -> Iterator[tuple[int, _Home]]:
+        """Its other inputs that are at home in LX."""
+        for position, access in enumerate(self.shape.op.inputs):
+            home = homes.get(access.buffer)
+            if position != self.position and home is not None:
+                yield position, home
+
+    def expected(self, homes: dict[Buffer, _Home], own: _Home) -> float:
+        """What leaves LX when it reads a result that is at home there."""
+        wanted = self.wants(self.position, own.footprint)
+        if wanted is None:
+            return own.leaving
+        return sum(
+            min(own.leaving, home.leaving)
+            for position, home in self.others(homes)
+            if wanted[position] is not home.footprint
+        )
+
+
+def _next_reader(shapes: list[OpShape], time: int) -> _Reader | None:
+    written = shapes[time].op.output.buffer
+    for shape in shapes[time + 1 : time + 1 + FAR]:
+        for position, access in enumerate(shape.op.inputs):
+            if access.buffer is written:
+                return _Reader(shape, position)
+    return None
+
+
+def _advanced(
+    beam: list[_State], prices: OpPrices, gone: set[Buffer], reader: _Reader | None
+) -> list[_State]:
+    """The best ways to go on with one more op, of those that leave its result alike only one."""
+    hinted = hinted_splits(prices.shape)
+    own = _candidates(prices) if hinted is None else [hinted]
+    found: dict[object, _State] = {}
+    for rank, state in enumerate(beam):
+        inherited = _inherited(prices.shape, state, reader) if hinted is None else ()
+        # Without a reason to go on from there, an op begins anew best where it is cheapest.
+        for splits in (*inherited, *(own if rank < FIRST else own[:1])):
+            after = _with_op(state, prices, splits, gone)
+            home = after.homes.get(prices.shape.op.output.buffer)
+            after.expected = reader.expected(after.homes, home) if reader and home else 0
+            key = frozenset((buffer, id(home.footprint)) for buffer, home in after.homes.items())
+            if key not in found or after.cost < found[key].cost:
+                found[key] = after
+    return sorted(found.values(), key=lambda state: state.cost + state.expected)[:BEAM_WIDTH]
+
+
+def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer]) -> _State:
+    shape = prices.shape
+    footprints = shape.footprints(splits)
+    homes, cost, in_lx = dict(state.homes), state.cost, set()
+    for position, access in enumerate(shape.op.inputs):
+        home = state.homes.get(access.buffer)
+        if home is None:
+            continue
+        if home.footprint is footprints[position]:
+            in_lx.add(position)
+        elif homes.pop(access.buffer, None):
+            cost += home.leaving + WAIT_US
+    for buffer in gone:
+        homes.pop(buffer, None)
+    output = shape.op.output.buffer
+    if output.local and shape.each_core_has_its_own(len(footprints) - 1, splits):
+        home = _Home(footprints[-1], prices.written_microseconds())
+        taken = sum(other.bytes_of_core for other in homes.values())
+        if taken + home.bytes_of_core <= lx_available():
+            in_lx.add(len(footprints) - 1)
+            homes[output] = home
+    cost += prices.microseconds(splits, in_lx) * math.prod(loop.count for loop in shape.op.loops)
+    return _State(cost, 0.0, homes, splits, state)
 
 
 # --------------------------------------------------------------------------------------- candidates
 
 
-def _candidates(shape: OpShape) -> list[Splits]:
+def _candidates(prices: OpPrices) -> list[Splits]:
     """Ways to split an op that are good for itself, the best first."""
-    cores = config.sencores
+    shape = prices.shape
     free = [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
-    candidates = _in_turns(shape, free, cores)
+    candidates = _in_turns(shape, free, config.sencores)
     if shape.contracted is not None:
-        # Split along batches alone, cores share nothing, and need not wait for a product.
-        shared = symbols_of(shape.op.inputs[0]) & symbols_of(shape.op.inputs[1])
-        few = max(_cores(splits) for splits in candidates) // 4
-        batches = _in_turns(shape, [s for s in free if s in shared], cores)
-        candidates += [splits for splits in batches if _cores(splits) >= max(2, few)]
-    product = _product(shape)
-    if product is not None and product.b == 1:
-        used = max(_cores(splits) for splits in candidates)
-        candidates = _by_cost_model(shape, product, used) + candidates
+        candidates += _even(shape, max(map(_cores, candidates)))
     candidates = _within_span(shape, candidates)
-    times = [_microseconds(shape, splits) for splits in candidates]
-    limit = min(times) + WAIT_US
-    return [splits for splits, time in zip(candidates, times, strict=True) if time <= limit]
+
+    def preference(splits: Splits) -> tuple[float, int, list[int]]:
+        """Of equally fast ones those that leave a result to one core, and that split outer loops:
+        parts in one piece are what other ops, with other loops, most likely want."""
+        of_result = splits.get(shape.contracted, 1)
+        return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
+
+    return sorted(candidates, key=preference)[:TRIED]
 
 
 def _cores(splits: Splits) -> int:
@@ -153,29 +214,17 @@ def _parts(units: int, cores: int) -> int:
     return math.ceil(units / math.ceil(units / cores))
 
 
-def _product(shape: OpShape) -> Product | None:
-    """The sizes of a matrix product with one M and at most one batch."""
-    op = shape.op
-    if op.op != MATMUL:
-        return None
-    *outer, n, k = op.space
-    rows = [s for s in outer if s not in symbols_of(op.inputs[1])]
-    if len(rows) != 1 or len(outer) > 2:
-        return None
-    batch = math.prod(op.space[s] for s in outer if s not in rows)
-    return Product(batch, op.space[rows[0]], op.space[n], op.space[k])
-
-
-def _by_cost_model(shape: OpShape, product: Product, cores: int) -> list[Splits]:
-    """What the cost model likes best of all that use as many cores as there is work for."""
-    m, n, k = list(shape.op.space)[-3:]
-    units = (1, shape.units[m], shape.units[n], shape.units[k])
-    known = [d for d in divisions(units, config.sencores) if math.prod(d) >= cores]
-    known.sort(key=lambda division: product.microseconds(*division))
-    return [
-        dict.fromkeys(shape.op.space, 1) | dict(zip((m, n, k), d[1:], strict=True))
-        for d in known[:PRODUCTS_TRIED]
-    ]
+def _even(shape: OpShape, cores: int) -> list[Splits]:
+    """Ways to split a matrix product into equal parts, for as many cores as there is work for."""
+    found: list[dict[Symbol, int]] = [{}]
+    for symbol, units in shape.units.items():
+        found = [
+            splits | {symbol: parts}
+            for splits in found
+            for parts in range(1, config.sencores // _cores(splits) + 1)
+            if units % parts == 0
+        ]
+    return [splits for splits in found if _cores(splits) >= cores]
 
 
 def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
@@ -205,25 +254,17 @@ def _span(shape: OpShape, splits: Splits) -> int:
     return STICK_BYTES * max(footprint.span for footprint in shape.footprints(splits))
 
 
-def _inherited(shape: OpShape, group: Group) -> Iterator[Splits]:
-    """Splits with which an input is read as it was written in this group."""
+def _inherited(shape: OpShape, state: _State, reader: _Reader | None) -> Iterator[Splits]:
+    """Splits with which an input is read as it was written, or the result as its reader has what
+    else it reads."""
     for position, access in enumerate(shape.op.inputs):
-        for footprint, written in group.touches.get(access.buffer, {}).items():
-            splits = shape.splits_like(position, footprint) if written else None
+        home = state.homes.get(access.buffer)
+        splits = shape.splits_like(position, home.footprint) if home else None
+        if splits is not None:
+            yield splits
+    for position, home in reader.others(state.homes) if reader else ():
+        wanted = reader.wants(position, home.footprint) if reader else None
+        if wanted is not None and reader:
+            splits = shape.splits_like(len(shape.op.inputs), wanted[reader.position])
             if splits is not None:
                 yield splits
-
-
-# -------------------------------------------------------------------------------------------- costs
-
-
-def _microseconds(shape: OpShape, splits: Splits) -> float:
-    op = shape.op
-    if op.op != MATMUL:
-        return shape.largest_part(splits) / ELEMENTS_US
-    product = _product(shape)
-    if product is not None and product.b == 1:
-        return product.microseconds(1, *list(splits.values())[-3:])
-    # Batches share nothing: the model's penalty for splitting them would leave cores idle.
-    touched = sum(math.prod(op.space[s] for s in symbols_of(a)) for a in shape.accesses)
-    return shape.largest_part(splits) / MACS_PER_CORE + 2 * touched / BYTES

@@ -6,6 +6,7 @@ core wrote (``torch_spyre.backend.schedule``). Ops agree on a buffer if they hav
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol, symbols_of
+from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -41,11 +42,22 @@ class Footprint:
     def end(self) -> int:
         return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
 
+    @property
+    def sticks_of_core(self) -> int:
+        """Of the core that has most."""
+        return math.prod(count for _, count, _ in self.shape)
+
     def clashes(self, other: Footprint) -> bool:
         """Whether a core may touch what is another's there."""
         if self == other and not self.cohort:
             return False
         return self.begin < other.end and other.begin < self.end
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _the(footprint: Footprint) -> Footprint:
+    """One object for all that are equal: planning compares and hashes very many."""
+    return footprint
 
 
 class OpShape:
@@ -66,13 +78,6 @@ class OpShape:
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
         self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
-
-    def runs_alone(self, splits: Splits) -> bool:
-        """Whether cores share rows of a factor of a product: the card then runs it as a whole."""
-        if self.contracted is None:
-            return False
-        factor = symbols_of(self.op.inputs[1])
-        return any(parts > 1 and symbol not in factor for symbol, parts in splits.items())
 
     def chunk(self, symbol: Symbol, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
@@ -120,7 +125,24 @@ class OpShape:
                 uneven = of_all if count * parts != of_all else 0
                 shape.append((walk.sticks(symbol, unit), count, uneven))
         cohort = id(self.op) if self.contracted in order else 0
-        return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
+        return _the(Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort))
+
+    def each_core_has_its_own(self, position: int, splits: Splits) -> bool:
+        """Whether the cores together touch all of a buffer, each a part of its own."""
+        layout = self.accesses[position].buffer.layout
+        assert layout is not None
+        if self.sticks_touched(position) != math.prod(layout.device_size[:-1]):
+            return False
+        return not self.footprints(splits)[position].cohort
+
+    def sticks_touched(self, position: int) -> int:
+        """Of a buffer, by all cores."""
+        stick = self.sticks[position]
+        elems = self.accesses[position].buffer.format.elems_per_stick()
+        return math.prod(
+            math.ceil(self.op.space[symbol] / (elems if symbol == stick else 1))
+            for symbol in self.walk(position).strides
+        )
 
     def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
@@ -217,14 +239,8 @@ class Group:
     """Ops that cores run without waiting for each other."""
 
     touches: dict[Buffer, dict[Footprint, bool]] = field(default_factory=dict)  # True: writes
-    empty: bool = True
-    closed: bool = False  # an op that runs alone
 
     def accepts(self, shape: OpShape, splits: Splits) -> bool:
-        if self.empty:
-            return True
-        if self.closed or shape.runs_alone(splits):
-            return False
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             writes = access is shape.op.output
             for other, written in self.touches.get(access.buffer, {}).items():
@@ -234,12 +250,10 @@ class Group:
 
     def with_op(self, shape: OpShape, splits: Splits, gone: set[Buffer]) -> Group:
         """The group and one more op; ``gone`` are buffers that no later op touches."""
-        if shape.runs_alone(splits):
-            return Group({}, empty=False, closed=True)
         touches = {b: known for b, known in self.touches.items() if b not in gone}
         for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
             if access.buffer not in gone:
                 known = dict(touches.get(access.buffer, {}))
                 known[footprint] = known.get(footprint, False) or access is shape.op.output
                 touches[access.buffer] = known
-        return Group(touches, empty=False)
+        return Group(touches)

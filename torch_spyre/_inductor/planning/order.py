@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL
 
@@ -12,8 +14,13 @@ def products_first(ops: list[KernelOp]) -> list[KernelOp]:
     """The ops, with every matrix product before the chains of others that it does not need.
 
     Products run for themselves: the fewer stand between two chains, the more of them become one.
-    Ops that touch the same memory keep their order, unless both read.
+    Ops that touch the same memory keep their order, unless both read; and ops stay in their loops.
     """
+    runs = groupby(ops, lambda op: op.loops)
+    return [op for _, run in runs for op in _products_first(list(run))]
+
+
+def _products_first(ops: list[KernelOp]) -> list[KernelOp]:
     result: list[KernelOp] = []
     waiting: list[KernelOp] = []
     for op in ops:

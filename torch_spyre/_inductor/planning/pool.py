@@ -3,15 +3,18 @@
 Memory is used again as soon as what it held is not needed. Inside of a step, where cores do not
 wait for each other, only by what lies exactly so: else a core might write what another still reads,
 and the cores would have to wait. A pointwise op may write to the place of an input that dies.
+
+What a loop touches lives as long as the loop, unless it holds a tile, made anew in each iteration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Loop
 from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.footprints import Footprint, Group, OpShape
 from torch_spyre.machine import load as load_machine
@@ -40,9 +43,14 @@ class _Local:
         return self.place + self.size
 
 
-def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
-    """Places of the locals and the bytes of the pool. Needs splits."""
-    locals_ = _locals(ops)
+def plan_pool(
+    ops: list[KernelOp], elsewhere: Collection[Buffer] = ()
+) -> tuple[dict[Buffer, int], int]:
+    """Places of the locals, but for those that are elsewhere, and the bytes of the pool.
+
+    Needs splits.
+    """
+    locals_ = [local for local in _locals(ops) if local.buffer not in elsewhere]
     peak = _place(locals_, keep_cores_apart=True)
     if peak > SEGMENT_BYTES:
         peak = _place(locals_, keep_cores_apart=False)
@@ -57,6 +65,7 @@ def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
 def _locals(ops: list[KernelOp]) -> list[_Local]:
     known: dict[Buffer, _Local] = {}
     group, step = Group(), 0
+    loops = loop_times(ops)
     for time, op in enumerate(ops):
         shape = OpShape(op)
         if not group.accepts(shape, op.splits):
@@ -66,16 +75,34 @@ def _locals(ops: list[KernelOp]) -> list[_Local]:
             buffer = access.buffer
             if not buffer.local:
                 continue
+            begin, end = needed(buffer, op, time, loops)
             if buffer not in known:
-                known[buffer] = _Local(buffer, device_bytes(buffer), time, step, footprint)
+                known[buffer] = _Local(buffer, device_bytes(buffer), begin, step, footprint)
             local = known[buffer]
-            local.dies, local.last_step = time, step
+            local.dies, local.last_step = max(end, local.dies), step
             if local.footprint != footprint:
                 local.footprint = None
         target = known.get(op.output.buffer)
         if target is not None and target.born == time:
-            target.same_elements = _same_elements(op)
-    return list(known.values())
+            target.same_elements = same_elements(op)
+    return sorted(known.values(), key=lambda local: local.born)
+
+
+def loop_times(ops: list[KernelOp]) -> dict[Loop, tuple[int, int]]:
+    """The first and the last op of every loop."""
+    times: dict[Loop, tuple[int, int]] = {}
+    for time, op in enumerate(ops):
+        for loop in op.loops:
+            times[loop] = times.get(loop, (time, time))[0], time
+    return times
+
+
+def needed(
+    buffer: Buffer, op: KernelOp, time: int, loops: dict[Loop, tuple[int, int]]
+) -> tuple[int, int]:
+    """For how long an op needs a buffer: what is not of one tile, as long as tiles follow."""
+    around = next((loop for loop in op.loops if loop not in buffer.tile_of), None)
+    return loops[around] if around else (time, time)
 
 
 def _place(locals_: list[_Local], keep_cores_apart: bool) -> int:
@@ -121,7 +148,7 @@ def _takes_place_of(new: _Local, old: _Local) -> bool:
     return old.dies < new.born or (old.dies == new.born and old.buffer in new.same_elements)
 
 
-def _same_elements(op: KernelOp) -> frozenset[Buffer]:
+def same_elements(op: KernelOp) -> frozenset[Buffer]:
     """Inputs of a pointwise op whose elements lie as those of its result."""
     if OPS[op.op].kind != "pointwise":
         return frozenset()

@@ -82,9 +82,9 @@ def _copied(access: Access, stick: Symbol | None, op: KernelOp, result: list[Ker
     copy.layout = SpyreTensorLayout(size, copy.stride, copy.dtype, [*order, dim])
     index = LinearIndex(0, dict(zip(space, copy.stride, strict=True)))
     read = LinearIndex(access.index.offset, {s: access.index.strides[s] for s in space})
-    result.append(
-        KernelOp(RESTICKIFY, space, [Access(source, read)], Access(copy, index), origin=op.origin)
-    )
+    made = KernelOp(RESTICKIFY, space, [Access(source, read)], Access(copy, index))
+    made.origin, made.hints, made.dims = op.origin, op.hints, op.dims
+    result.append(made)
     log.info(
         "%s of %s%s: %d bytes restickified for %s",
         source.name,

@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import groupby
+from types import MappingProxyType
+
 import sympy
 from sympy import Expr, Symbol
 
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.op_spec import OpSpec, TensorArg
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
+from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
+from torch_spyre._inductor.planning.residents import residents
 from torch_spyre._inductor.views import device_coordinates
 from torch_spyre.machine import load as load_machine
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 
-def kernel_of(ops: list[KernelOp], pool: dict[Buffer, int], pool_bytes: int) -> Kernel:
-    """The kernel that runs the ops, with locals where ``pool`` says."""
+def kernel_of(
+    ops: list[KernelOp],
+    pool: Mapping[Buffer, int],
+    pool_bytes: int,
+    lx: Mapping[Buffer, int] = MappingProxyType({}),
+) -> Kernel:
+    """The kernel that runs the ops, with locals where ``pool`` and ``lx`` say."""
     args = _arguments(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
-    specs = [_spec(op, numbers, pool, shift) for op in ops]
-    return Kernel(specs, args, pool_bytes)
+    places = {buffer: {"hbm": (i + shift) * SEGMENT_BYTES} for buffer, i in numbers.items()}
+    places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
+    places |= {buffer: {"lx": offset} for buffer, offset in lx.items()}
+    specs = [(op.loops, _spec(op, numbers, places)) for op in ops]
+    return Kernel(_nested(specs, 0), args, pool_bytes, residents(ops, pool, lx))
+
+
+def _nested(specs: list[tuple[tuple[Loop, ...], OpSpec]], depth: int) -> list[KernelEntry]:
+    """The specs in their loops; ``depth`` of these are around already."""
+    entries: list[KernelEntry] = []
+    for loop, group in groupby(specs, lambda entry: entry[0][depth : depth + 1]):
+        body = list(group)
+        if not loop:
+            entries += [spec for _, spec in body]
+        else:
+            count = sympy.Integer(loop[0].count)
+            entries.append(LoopSpec(count, _nested(body, depth + 1), [loop[0].symbol]))
+    return entries
+
+
+def _name_single_tiles(coordinates: list[Expr], access: Access, op: KernelOp) -> None:
+    """Loops with tiles of one index move nothing in what holds a tile, but the op has them there:
+    a batch of a product is one of all its tensors."""
+    buffer = access.buffer
+    assert buffer.layout is not None
+    for symbol in (loop.symbol for loop in op.loops if loop in buffer.tile_of):
+        step = access.index.strides.get(symbol, 0)
+        if not step or op.space[symbol] > 1:
+            continue
+        fitting = [
+            (stride, dim)
+            for dim, stride in enumerate(buffer.layout.stride_map[:-1])
+            if stride > 0 and step % stride == 0
+        ]
+        if fitting:
+            stride, dim = max(fitting)
+            coordinates[dim] += step // stride * symbol
+
+
+def _moving(op: KernelOp, buffer: Buffer) -> list[Symbol]:
+    """Symbols of loops that do not find a tile of theirs in a buffer, but all of them."""
+    return [loop.symbol for loop in op.loops if loop not in buffer.tile_of]
 
 
 def _arguments(ops: list[KernelOp]) -> list[Buffer]:
@@ -33,12 +83,7 @@ def _arguments(ops: list[KernelOp]) -> list[Buffer]:
     return sorted(seen, key=lambda buffer: buffer.constant is not None)
 
 
-def _spec(
-    op: KernelOp,
-    numbers: dict[Buffer, int],
-    pool: dict[Buffer, int],
-    shift: int,
-) -> OpSpec:
+def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[str, int]]) -> OpSpec:
     space: dict[Symbol, tuple[Expr, int]] = {
         s: (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
     }
@@ -49,26 +94,27 @@ def _spec(
     for access in [*op.inputs, op.output]:
         buffer = access.buffer
         assert buffer.layout is not None
-        coordinates, _ = device_coordinates(buffer.layout, access.index, op.space)
+        coordinates, _ = device_coordinates(buffer.layout, access.index, op.reach(buffer))
+        _name_single_tiles(coordinates, access, op)
         outer = set().union(*(c.free_symbols for c in coordinates[:-1]))
         if not coordinates[-1].free_symbols and stick in outer:
             # The op's stick dimension counts rows here: the sticks get a dimension of their own.
             unit = Symbol(f"u{len(units)}")
             units.append(unit)
             coordinates[-1] += unit
-        number = numbers.get(buffer, -1)
-        where = (
-            {"pool": pool[buffer]} if buffer.local else {"hbm": (number + shift) * SEGMENT_BYTES}
-        )
+        held = [loop.symbol for loop in op.loops if loop in buffer.tile_of]
+        moving = any(access.index.strides.get(s) for s in _moving(op, buffer))
         args.append(
             TensorArg(
                 access is not op.output,
-                number,
+                numbers.get(buffer, -1),
                 buffer.format,
                 list(buffer.layout.device_size),
                 coordinates,
-                where,
+                dict(places[buffer]),
                 list(buffer.layout.stride_map),
+                per_tile_fixed=bool(held) and not moving,
+                tile_symbols=held if moving else [],
             )
         )
     # Dimensions of one index go first: the last labels have a meaning.
@@ -80,4 +126,4 @@ def _spec(
         info["compute"] = "int64"
     if str(op.output.buffer.dtype) == "torch.bool":
         info["narrow"] = "bool"
-    return OpSpec(op.op, bool(op.reduced), space, args, info)
+    return OpSpec(op.op, bool(op.reduced), space, args, info, source=op.origin)

@@ -1,0 +1,497 @@
+"""Hints of users: names of dimensions, tiles, core splits; what they do and what they refuse."""
+
+import re
+import warnings
+
+import pytest
+import torch
+from compiling import assert_near, card, wide
+from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
+
+import torch_spyre
+from torch_spyre import declare_tensor_dim, name_tensor_dims, spyre_hint
+from torch_spyre._inductor import config, get_op_hints
+from torch_spyre._inductor.errors import Unsupported
+from torch_spyre._inductor.hints import hints_text
+from torch_spyre._inductor.propagate_named_dims import reset
+
+SIZES = {"B": 2, "H": 4, "S": 128, "T": 128, "D": 64, "M": 256, "N": 128, "K": 256, "P": 128}
+
+
+@pytest.fixture(autouse=True)
+def declared(tmp_path, monkeypatch):
+    """Dimensions of the sizes above, and caches of the test's own."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+    reset()
+    for name, size in SIZES.items():
+        declare_tensor_dim(name, size)
+
+
+def named(names, *shape, seed=0, scale=1.0):
+    """A tensor with dimensions of these names, one a letter."""
+    shape = shape or tuple(SIZES[name] for name in names)
+    tensor = card(*shape, seed=seed) * scale
+    name_tensor_dims(tensor, list(names))
+    return tensor
+
+
+def code_of(function, *args):
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="a dimension of .* has no name")
+        got, texts = run_and_get_code(torch.compile(function, fullgraph=True), *args)
+    return got, "\n".join(texts)
+
+
+def tiled(function, *args, loops, same_bits=True):
+    """In loops, in loops that are written out, and without hints: right, and the same bits."""
+    with config.patch(compile_fallback="error"):
+        got, code = code_of(function, *args)
+        assert code.count("LoopSpec(") == loops
+        with config.patch(unroll_loops=True):
+            written_out, _ = code_of(function, *args)
+        with config.patch(ignore_work_division_hints=True):
+            plain, plain_code = code_of(function, *args)
+    assert "LoopSpec(" not in plain_code
+    assert_near(got, function(*map(wide, args)))
+    if same_bits:
+        assert torch.equal(got.cpu(), written_out.cpu())
+        assert torch.equal(got.cpu(), plain.cpu())
+    else:
+        assert_near(written_out, got)
+    return code
+
+
+def refusal(function, *args, **options):
+    """The error, though graphs that cannot be compiled may run op by op."""
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="a dimension of .* has no name")
+        with pytest.raises(Unsupported) as caught:
+            torch.compile(function, **options)(*args)
+    text = str(caught.value)
+    assert "test_hints.py" in text, "says where"
+    return text
+
+
+# -------------------------------------------------------------------------------------------- tiles
+
+
+def test_softmax_over_rows_in_tiles():
+    def softmax(x):
+        with spyre_hint(num_tiles_per_dim={"M": 4}):
+            return torch.softmax(x, -1)
+
+    code = tiled(softmax, named("MN"), loops=1)
+    assert "sympify('l0'): (sympify('64')" in code
+
+
+def test_softmax_along_what_it_reduces_takes_three_loops():
+    def softmax(x):
+        with spyre_hint(num_tiles_per_dim={"N": 2}):
+            return torch.softmax(x, -1)
+
+    tiled(softmax, named("MN"), loops=3, same_bits=False)
+
+
+def test_product_with_tiles_of_k():
+    def product(x, y):
+        with spyre_hint(num_tiles_per_dim={"K": 4}):
+            return x @ y
+
+    tiled(product, named("MK"), named("KN", seed=1), loops=1, same_bits=False)
+
+
+def test_mlp_with_tiles_of_m_keeps_a_tile_of_the_hidden_layer():
+    def mlp(x, up, down):
+        with spyre_hint(num_tiles_per_dim={"M": 4}):
+            return torch.nn.functional.silu(x @ up) @ down
+
+    args = [named("MK", scale=0.1), named("KN", seed=1, scale=0.1), named("NP", seed=2)]
+    code = tiled(mlp, *args, loops=1)
+    assert "[2, 64, 64]" in code  # the hidden layer: 64 of 256 rows
+    assert "[2, 256, 64]" in code  # the result
+
+
+def test_attention_in_nested_loops():
+    def attention(q, k, v):
+        with (
+            spyre_hint(num_tiles_per_dim={"B": 2, "H": 2}),
+            spyre_hint(num_tiles_per_dim={"S": 2}),
+        ):
+            return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+    args = [named("BHSD"), named("BHTD", seed=1), named("BHTD", seed=2)]
+    # How a core sums products depends on how many rows it has.
+    tiled(attention, *args, loops=3, same_bits=False)
+
+
+def test_a_reduction_inside_of_tiles():
+    def norm(x, y):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            with spyre_hint(num_tiles_per_dim={"K": 2}):
+                z = x @ y
+            return torch.relu(z) + 1
+
+    tiled(norm, named("MK"), named("KN", seed=1), loops=2, same_bits=False)
+
+
+@pytest.mark.parametrize("reduce", [torch.sum, torch.mean, torch.amax, torch.amin])
+def test_reductions_over_tiles(reduce):
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 4, "N": 2}):
+            return reduce(x * 2)
+
+    tiled(function, named("MN"), loops=2, same_bits=False)
+
+
+def test_any_over_tiles():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 4}):
+            return (x > 2.5).any(0)
+
+    got, code = code_of(function, x := named("MN"))
+    assert code.count("LoopSpec(") == 1
+    assert torch.equal(got.cpu(), function(x.cpu()))
+
+
+def test_scopes_are_separate_loops():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 4}):
+            y = x * 2
+        with spyre_hint(num_tiles_per_dim={"M": 4}):
+            return y + x
+
+    tiled(function, named("MN"), loops=2)
+
+
+def test_gradients_of_what_was_tiled_are_right():
+    """Backward graphs have no hints: there, the bias is a sum over M, which cores do not share."""
+
+    def function(x, y, bias):
+        with spyre_hint(num_tiles_per_dim={"K": 2}, work_div={"M": 4}):
+            return (x.exp() @ y + bias).tanh()
+
+    args = [named(n, seed=i, scale=0.1) for i, n in enumerate(("MK", "KN", "N"))]
+    args = [arg.detach().requires_grad_() for arg in args]
+    for tensor, names in zip(args, ("MK", "KN", "N"), strict=True):
+        name_tensor_dims(tensor, list(names))
+
+    def run(*args):
+        result = torch.compile(function)(*args)
+        result.sum().backward()
+
+    with config.patch(compile_fallback="error"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="a dimension of .* has no name")
+        _, (forward, backward) = run_and_get_code(run, *args)
+    assert forward.count("LoopSpec(") == 1
+    assert "LoopSpec(" not in backward
+    right = [arg.detach().cpu().double().requires_grad_() for arg in args]
+    function(*right).sum().backward()
+    for ours, theirs in zip(args, right, strict=True):
+        assert_near(ours.grad, theirs.grad)
+
+
+# -------------------------------------------------------------------------------------------- names
+
+
+def test_names_pass_through_views():
+    """A dimension of two names is cut where a view cuts it."""
+
+    def function(x, y):
+        with spyre_hint(num_tiles_per_dim={"H": 2}):
+            heads = (x * 2).view(128, 4, 64).transpose(0, 1)
+            return (heads + 1) * y
+
+    tiled(function, named("SHD", 128, 256), named("HSD", seed=1), loops=1)
+
+
+def test_what_a_view_cuts_another_one_puts_together():
+    """Keys and values of all rows are needed before the first row of scores: a second loop."""
+
+    def function(x, y):
+        with spyre_hint(num_tiles_per_dim={"S": 2}):
+            heads = (x * 2).view(128, 4, 64).transpose(0, 1).relu()
+            scores = heads @ heads.transpose(1, 2)
+            rows = (torch.softmax(scores, -1) @ heads).transpose(0, 1).reshape(128, 256)
+        with spyre_hint(work_div={"K": 4}):
+            return rows * y
+
+    code = tiled(function, named("SK"), named("SK", seed=1), loops=2, same_bits=False)
+    assert splits_in(code)[-1] == ("mul", [1, 4])
+
+
+def test_names_pass_through_broadcasts_reductions_and_products():
+    def function(x, y, z):
+        a = (x.sum(1, keepdim=True) + y) @ z  # M, N from its parts
+        with spyre_hint(num_tiles_per_dim={"M": 2, "P": 2}):
+            return a.relu() + a
+
+    tiled(function, named("MK"), named("MN", seed=1), named("NP", seed=2), loops=2)
+
+
+def test_a_dimension_inside_of_another_one_is_cut_out():
+    declare_tensor_dim("G", 4)
+    declare_tensor_dim("R", 64)
+
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"R": 4}):
+            return x.exp() * x
+
+    tiled(function, named("GRN", 256, 128), loops=1)
+
+
+def test_results_can_be_named():
+    def function(x):
+        y = x.reshape(128, 256)
+        with spyre_hint(num_tiles_per_dim={"rows": 4}, named_dims=["rows", "columns"]):
+            return y * 2 + 1
+
+    tiled(function, card(256, 128), loops=1)
+
+
+def test_unnamed_dimensions_are_told_of():
+    def function(x, y):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            return x @ y
+
+    with pytest.warns(UserWarning, match="_untracked_128"):
+        torch.compile(function)(named("MK"), card(256, 128))
+
+
+def test_other_names_are_another_graph():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            return x * 2
+
+    x = named("MN")
+    run = torch.compile(function)
+    run(x)
+    name_tensor_dims(x, ["K", "P"])
+    with pytest.raises(Unsupported, match="no op inside has a dimension 'M'; there are K, P"):
+        run(x)
+
+
+def test_names_must_be_declared_and_fit():
+    x = card(256, 128)
+    with pytest.raises(KeyError, match="Named dim 'Q' used in name_tensor_dims but not declared"):
+        name_tensor_dims(x, ["Q", "N"])
+    with pytest.raises(ValueError, match="N=128, M=256 do not make up the sizes"):
+        name_tensor_dims(x, ["N", "M"])
+    with pytest.raises(ValueError, match="a size is a positive number, not 0"):
+        declare_tensor_dim("Q", 0)
+
+
+def test_tensors_are_named_outside_of_compiled_code():
+    def function(x):
+        name_tensor_dims(x, ["M", "N"])
+        return x * 2
+
+    with pytest.raises(Exception, match="name tensors outside of compiled code"):
+        torch.compile(function, fullgraph=True)(card(256, 128))
+
+
+def test_a_reset_forgets_names():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            return x * 2
+
+    x = named("MN")
+    reset()
+    assert "no op inside has a dimension 'M'" in refusal(function, x)
+
+
+# ------------------------------------------------------------------------------------ work division
+
+
+def splits_in(code):
+    """The splits of each op of a kernel."""
+    spaces = re.findall(r"OpSpec\('(\w+)', \w+, \{(.*?)\}, \[\n", code)
+    return [
+        (op, [int(n) for n in re.findall(r"sympify\('\d+'\), (\d+)\)", space)])
+        for op, space in spaces
+    ]
+
+
+def test_work_is_divided_as_told():
+    def function(x, y):
+        with spyre_hint(work_div={"M": 4, "N": 2, "K": 2}):
+            return x @ y
+
+    got, code = code_of(function, named("MK"), named("KN", seed=1))
+    assert splits_in(code) == [("batchmatmul", [4, 2, 2])]
+    assert_near(got, function(wide(named("MK")), wide(named("KN", seed=1))))
+
+
+def test_the_innermost_division_counts_and_tiles_are_divided():
+    def function(x):
+        with spyre_hint(work_div={"M": 16}, num_tiles_per_dim={"M": 4}):
+            y = x * 2
+            with spyre_hint(work_div={"M": 2, "N": 2}):
+                return y + 1
+
+    _, code = code_of(function, named("MN"))
+    assert splits_in(code) == [("mul", [16, 1]), ("add", [2, 2])]
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        ({"M": 0}, ["'M'", "0 is not a positive number"]),
+        ({"M": 2.5}, ["'M'", "2.5 is not a positive number"]),
+        ({"M": 3}, ["'M'", "its size 256 is not divisible by 3"]),
+        ({"N": 4}, ["'N'", "its size 128, 2 sticks of 64, is not divisible by 4"]),
+        ({"M": 32, "N": 2}, ["takes 64 cores, there are 32"]),
+        ({"Q": 2}, ["no op inside has a dimension 'Q'; there are M, N"]),
+    ],
+)
+def test_divisions_that_cannot_be(hint, words):
+    def function(x):
+        with spyre_hint(work_div=hint):
+            return x + 1
+
+    text = refusal(function, named("MN"))
+    assert text.startswith("work_division_hint: ")
+    for word in [*words, "op: "]:
+        assert word in text
+
+
+def test_only_products_share_sums():
+    def function(x):
+        with spyre_hint(work_div={"M": 2}):
+            return x.sum(0)
+
+    text = refusal(function, named("MN"))
+    assert "work_division_hint: dimension 'M': sum reduces it" in text
+
+
+# ----------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        ({"M": -1}, "tiles of dimension 'M': -1 is not a positive number"),
+        ({"M": 3}, "3 tiles of dimension 'M': its size 256 is not divisible by 3"),
+        ({"N": 4}, "4 tiles of dimension 'N': tiles of 32 are no whole sticks of 64"),
+        ({"Q": 2}, "no op inside has a dimension 'Q'; there are M, N"),
+    ],
+)
+def test_tiles_that_cannot_be(hint, words):
+    def function(x):
+        with spyre_hint(num_tiles_per_dim=hint):
+            return x + 1
+
+    text = refusal(function, named("MN"))
+    assert text.startswith(f"spyre_hint: {words}")
+    assert "op: " in text
+
+
+def test_argmax_is_not_tiled_along_what_it_looks_through():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            return x.argmax(0)
+
+    assert "argmax of tiles does not give argmax of all" in refusal(function, named("MN"))
+
+
+def test_a_dimension_is_tiled_once():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}), spyre_hint(num_tiles_per_dim={"M": 2}):
+            return x + 1
+
+    assert "it is tiled already" in refusal(function, named("MN"))
+
+
+def test_scopes_without_compiled_ops_are_refused():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            y = x.cumsum(0)
+        return y + 1
+
+    assert "there are none that is compiled" in refusal(function, named("MN"))
+
+
+def test_dynamic_sizes_are_refused():
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            return x + 1
+
+    text = refusal(function, named("MN"), dynamic=True)
+    assert "dimension 'M': the sizes of the op are dynamic" in text
+
+
+# -------------------------------------------------------------------------------------------- doors
+
+
+@pytest.mark.parametrize("older", ["tiles", "slices"])
+def test_older_names_still_work(older):
+    def function(x):
+        with spyre_hint(**{older: {"M": 2}}):
+            return x + 1
+
+    with pytest.warns(DeprecationWarning, match=f"spyre_hint\\({older}=...\\)"):
+        _, code = code_of(function, named("MN"))
+    assert code.count("LoopSpec(") == 1
+    with pytest.raises(TypeError, match="are the same: give one"):
+        spyre_hint(num_tiles_per_dim={"M": 2}, **{older: {"M": 2}})
+
+
+def test_hints_can_be_asked_for():
+    seen = []
+
+    def look(graph, inputs):
+        nodes = graph.graph.find_nodes(op="call_function", target=torch.relu)
+        seen.extend(map(get_op_hints, nodes))
+        return graph.forward
+
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": 2}):
+            with spyre_hint(work_div={"N": 2}):
+                return torch.relu(x)
+
+    torch.compile(function, backend=look)(torch.ones(4))
+    assert seen == [[{"num_tiles_per_dim": {"M": 2}}, {"work_div": {"N": 2}}]]
+
+
+def test_hints_do_nothing_without_the_compiler():
+    with torch_spyre.spyre_hint(num_tiles_per_dim={"nothing": 3}):
+        assert (torch.ones(2) + 1).tolist() == [2.0, 2.0]
+
+
+def test_another_hint_is_another_graph_in_every_cache():
+    count = 2
+
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"M": count}):
+            return x + 1
+
+    x = named("MN")
+    results = []
+    for count in (2, 4, 2):  # noqa: B007  # the function sees it
+        torch._dynamo.reset()
+        counters.clear()
+        torch.compile(function)(x)
+        results.append(counters["inductor"]["fxgraph_cache_hit"])
+    assert results == [0, 0, 1]
+
+
+def test_graphs_with_equal_hints_have_equal_keys():
+    def graph_of(count):
+        found = []
+
+        def function(x):
+            with spyre_hint(num_tiles_per_dim={"M": count}):
+                return x + 1
+
+        def look(graph, inputs):
+            found.append(hints_text(graph.graph.nodes))
+            return graph.forward
+
+        torch._dynamo.reset()
+        torch.compile(function, backend=look)(torch.ones(4))
+        return found[0]
+
+    assert graph_of(2) == graph_of(2) != graph_of(4)

@@ -1,0 +1,135 @@
+"""What lives in the scratchpads, how ops are split and tiled for that, and that results stay."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import assert_near, card, compiled
+from kernel_ops import A, B, at, buffer, groups_of, local, op, run_on_card
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.op_spec import LoopSpec
+from torch_spyre._inductor.planning import plan_kernel
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+SWITCHES = ("lx_planning", "lx_in_place", "lx_boundary_clones", "auto_tiling")
+# Of a scratchpad of 2 MiB: what small tensors fill, and what they do not fit into.
+ROOMY, TIGHT = 0.2, 1 - 20 * 1024 / 2**21
+
+
+def softmax(x):
+    return F.softmax(x, -1)
+
+
+def down_columns(x):
+    e = torch.exp(x - x.amax(0, keepdim=True))
+    return e / e.sum(0, keepdim=True)
+
+
+def norm(x):
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def gated(x):
+    return F.silu(x @ x[:130].t()) * (x @ x[:130].t())
+
+
+def attention(x):
+    q = x.reshape(1, 4, -1, 64)
+    return F.scaled_dot_product_attention(q, q[:, :2], q[:, 2:], is_causal=True, enable_gqa=True)
+
+
+@pytest.mark.parametrize("function", [softmax, down_columns, norm, gated, attention])
+def test_results_do_not_depend_on_planning(function):
+    x = card(256, 192)
+    want = None
+    for room, *on in itertools.product((ROOMY, TIGHT), *[(True, False)] * len(SWITCHES)):
+        if not on[0] and any(on[1:]):
+            continue  # off is off
+        with config.patch(dict(zip(SWITCHES, on, strict=True)) | {"dxp_lx_frac_avail": room}):
+            (got,) = compiled(function, x).results
+        if want is None:
+            want = got.cpu()
+            assert_near(got, function(x))
+        assert torch.equal(got.cpu(), want), (room, on)
+
+
+def places(kernel):
+    """Where every tensor of every op is: hbm, pool or lx."""
+    return [[next(iter(arg.allocation)) for arg in spec.args] for spec in kernel.ops]
+
+
+def softmax_ops(rows, columns, dtype=torch.float16):
+    x, out = buffer("x", rows, columns, dtype=dtype), buffer("out", rows, columns, dtype=dtype)
+    m, s = local("m", rows, dtype=dtype), local("s", rows, dtype=dtype)
+    d, e = local("d", rows, columns, dtype=dtype), local("e", rows, columns, dtype=dtype)
+    space = {A: rows, B: columns}
+    return [
+        op("max", space, [at(x, A, B)], at(m, A)),
+        op("sub", space, [at(x, A, B), at(m, A)], at(d, A, B)),
+        op("exp", space, [at(d, A, B)], at(e, A, B)),
+        op("sum", space, [at(e, A, B)], at(s, A)),
+        op("realdiv", space, [at(e, A, B), at(s, A)], at(out, A, B)),
+    ]
+
+
+def check_softmax(kernel, rows, columns):
+    x = torch.randn(rows, columns).half()
+    got = run_on_card(kernel, x=x)["out"].float()
+    torch.testing.assert_close(got, x.float().softmax(1), rtol=1e-2, atol=1e-3)
+
+
+def test_softmax_reads_its_input_once_and_writes_its_output_once():
+    kernel = plan_kernel(softmax_ops(512, 1024))
+    assert [spec.op for spec in kernel.ops] == ["identity", "max", "sub", "exp", "sum", "realdiv"]
+    outside = [place for each in places(kernel) for place in each if place != "lx"]
+    assert outside == ["hbm", "hbm"]
+    assert kernel.pool_bytes == 0
+    assert len(groups_of(kernel)) == 1
+    check_softmax(kernel, 512, 1024)
+
+
+def test_what_the_switches_do():
+    shape = 512, 1024
+    with config.patch(lx_planning=False):
+        assert not any("lx" in each for each in places(plan_kernel(softmax_ops(*shape))))
+    with config.patch(lx_boundary_clones=False):
+        assert plan_kernel(softmax_ops(*shape)).ops[0].op == "max"
+    # On one core there is room for one of the megabytes: only in place do two ops share it.
+    with config.patch(sencores=1, lx_boundary_clones=False, auto_tiling=False):
+        shared = plan_kernel(softmax_ops(*shape))
+        with config.patch(lx_in_place=False):
+            apart = plan_kernel(softmax_ops(*shape))
+    in_lx = [sum(each.count("lx") for each in places(kernel)) for kernel in (shared, apart)]
+    assert in_lx[0] > in_lx[1]
+
+
+def test_rows_too_large_for_the_scratchpads_are_computed_in_tiles():
+    with config.patch(dxp_lx_frac_avail=TIGHT):
+        kernel = plan_kernel(softmax_ops(96, 4096))
+    (loop,) = kernel.specs
+    assert isinstance(loop, LoopSpec)
+    assert sum(each.count("lx") for each in places(kernel)) >= 9
+    check_softmax(kernel, 96, 4096)
+
+
+def test_grouped_attention_lives_in_the_scratchpads(planned):
+    q, k, v = card(1, 16, 256, 64), card(1, 4, 256, 64, seed=1), card(1, 4, 256, 64, seed=2)
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    got, (kernel,) = planned(attend, q, k, v)
+    # Ops count rows of a group of heads in one loop or in two: cut alike, cores keep their part.
+    assert kernel.pool_bytes == 0
+    want = attend(*(t.cpu().float() for t in (q, k, v)))
+    torch.testing.assert_close(got.cpu().float(), want, rtol=2e-2, atol=2e-2)
+
+
+def test_a_copy_that_does_not_pay_is_not_made():
+    """One core computes as long as it reads: a copy would only be one op more."""
+    with config.patch(sencores=1):
+        kernel = plan_kernel(softmax_ops(8, 128))
+    assert "identity" not in [spec.op for spec in kernel.ops]

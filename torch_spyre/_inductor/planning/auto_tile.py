@@ -1,0 +1,129 @@
+"""Loops over tiles, where what lies between ops is too large for the scratchpads.
+
+Says which loops there could be; ``tile.py`` makes them, and the cost model says whether they pay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from sympy import Symbol
+
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import device_bytes, stick_symbol
+from torch_spyre._inductor.planning.prices import lx_available
+from torch_spyre._inductor.planning.tile import Tiles
+
+MAX_TILES = 1024
+FAR = 4  # how many buffers away ops are taken along that need not be tiled
+COUNTS = 3  # numbers of tiles to try: the fewest that may do, and more
+
+
+def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 0) -> list[Tiles]:
+    """Loops around ops that hand each other ``large`` buffers; more tiles in later attempts."""
+    runs = _runs(ops, large)
+    wanted = {op for run in runs for op in run}
+    free = [op for op in ops if not op.loops]
+    plan: list[Tiles] = []
+    more = False
+    for run in runs:
+        if any(op not in free for op in run):
+            continue
+        for symbols in _loops(free, run, wanted):
+            op, symbol = next(iter(symbols.items()))
+            counts = _counts(op.space[symbol], _needed(symbols, cores))
+            if counts:
+                plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
+                more |= attempt < len(counts)
+                free = [op for op in free if op not in symbols]
+                break
+    return plan if more else []
+
+
+def _runs(ops: list[KernelOp], large: set[Buffer]) -> list[list[KernelOp]]:
+    """Ops that are connected by large buffers, in order."""
+    runs: list[tuple[set[Buffer], list[KernelOp]]] = []
+    for op in ops:
+        touched = {a.buffer for a in (*op.inputs, op.output)} & large
+        if not touched:
+            continue
+        joined = [run for run in runs if run[0] & touched]
+        rest = [run for run in runs if not run[0] & touched]
+        buffers = touched.union(*(run[0] for run in joined))
+        runs = [*rest, (buffers, [*(each for run in joined for each in run[1]), op])]
+    return [members for _, members in runs if len(members) > 1]
+
+
+def _loops(
+    near: list[KernelOp], run: list[KernelOp], wanted: set[KernelOp]
+) -> Iterator[dict[KernelOp, Symbol]]:
+    """Loops that all ops of a run have, the outermost first; ops nearby may have them, too."""
+    for symbol in _by_stride(run[0].output):
+        symbols = _spread(run, symbol, near, wanted)
+        if symbols is not None:
+            yield {op: symbols[op] for op in near if op in symbols}
+
+
+def _by_stride(access: Access) -> list[Symbol]:
+    strides = access.index.strides
+    return sorted((s for s in strides if strides[s]), key=lambda s: -strides[s])
+
+
+def _spread(
+    run: list[KernelOp], symbol: Symbol, near: list[KernelOp], wanted: set[KernelOp]
+) -> dict[KernelOp, Symbol] | None:
+    """The loops of ops that count the same, from buffer to buffer.
+
+    None if one op of the run has none, or has one that cannot be cut. Others just stay outside.
+    """
+    symbols = {run[0]: symbol}
+    waiting = [(run[0], FAR)]
+    while waiting:
+        op, far = waiting.pop(0)
+        own = symbols[op]
+        if own in op.reduced or any(stick_symbol(a, op.space) == own for a in _accesses(op)):
+            if op in run:
+                return None
+            del symbols[op]
+            continue
+        for access in _accesses(op):
+            stride = access.index.strides.get(own, 0)
+            if not stride or not access.buffer.local:
+                continue
+            for other in near:
+                left = FAR if other in wanted else far - 1
+                if other in symbols or left <= 0:
+                    continue
+                found = _same_loop(other, access.buffer, stride, op.space[own])
+                if found is not None:
+                    symbols[other] = found
+                    waiting.append((other, left))
+    return symbols if all(op in symbols for op in run) else None
+
+
+def _accesses(op: KernelOp) -> list[Access]:
+    return [*op.inputs, op.output]
+
+
+def _same_loop(op: KernelOp, buffer: Buffer, stride: int, size: int) -> Symbol | None:
+    for access in _accesses(op):
+        if access.buffer is buffer:
+            for symbol, step in access.index.strides.items():
+                if step == stride and op.space[symbol] == size:
+                    return symbol
+    return None
+
+
+def _needed(symbols: dict[KernelOp, Symbol], cores: int) -> int:
+    """Into how many tiles at least, by what the ops hold at a time."""
+    largest = 0
+    for op in symbols:
+        touched = {a.buffer for a in _accesses(op) if a.buffer.local}
+        largest = max(largest, sum(map(device_bytes, touched)))
+    return max(2, math.ceil(largest / cores / max(1, lx_available())))
+
+
+def _counts(size: int, least: int) -> list[int]:
+    divisors = [n for n in range(least, min(size, MAX_TILES) + 1) if size % n == 0]
+    return [n for n in divisors if n <= 4 * divisors[0]][:COUNTS] if divisors else []

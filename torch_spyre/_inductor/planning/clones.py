@@ -1,0 +1,121 @@
+"""Copies of what comes from outside, for ops that read it several times: they read from LX.
+
+Proposed before loops are split over cores, because then a copy is an op like any other: tiled,
+split and placed with the rest. What turns out not to pay is taken back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.constants import IDENTITY_OP
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import MATMUL
+from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.views import LinearIndex
+
+Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
+
+
+def clone_inputs(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops, with a copy of every input that at least two of them read all of, alike."""
+    if not (config.lx_planning and config.lx_boundary_clones):
+        return ops
+    written = {op.output.buffer for op in ops}
+    found: dict[tuple[object, ...], Reads] = {}
+    for op in ops:
+        for position, access in enumerate(op.inputs):
+            buffer = access.buffer
+            if buffer.local or buffer in written or buffer.constant is not None:
+                continue
+            # Cores share the factors of a matrix product: none has a part of its own.
+            if op.op != MATMUL and not op.loops and _reads_all(op, access):
+                found.setdefault((buffer, *_pattern(op, access)), []).append((op, position))
+    result = list(ops)
+    for reads in found.values():
+        if len({op for op, _ in reads}) > 1:
+            result.insert(result.index(reads[0][0]), _copy(reads))
+    return result
+
+
+def _reads_all(op: KernelOp, access: Access) -> bool:
+    moving = [op.space[s] for s, stride in access.index.strides.items() if stride]
+    return access.index.offset == 0 and math.prod(moving) == math.prod(access.buffer.size)
+
+
+def _pattern(op: KernelOp, access: Access) -> list[tuple[int, int]]:
+    """Equal for ops that walk through a buffer alike."""
+    strides = access.index.strides
+    return sorted((stride, op.space[s]) for s, stride in strides.items() if stride)
+
+
+def _copy(reads: Reads) -> KernelOp:
+    op, position = reads[0]
+    source = op.inputs[position]
+    local = replace(source.buffer, name=f"{source.buffer.name}_lx", local=True, view=None)
+    for reader, place in reads:
+        reader.inputs[place] = Access(local, reader.inputs[place].index)
+    space = {s: size for s, size in op.space.items() if source.index.strides.get(s)}
+    target = Access(local, source.index)
+    return replace(
+        op, op=IDENTITY_OP, space=space, inputs=[source], output=target, constants={}, exact=False
+    )
+
+
+def drop_clones(ops: list[KernelOp], in_lx: dict[Buffer, int]) -> list[KernelOp]:
+    """Without the copies that are not in LX after all, or take longer than they save there."""
+    result = []
+    for op in ops:
+        if op.op == IDENTITY_OP and op.output.buffer.name.endswith("_lx"):
+            reads = [
+                (reader, i)
+                for reader in ops
+                for i, access in enumerate(reader.inputs)
+                if access.buffer is op.output.buffer
+            ]
+            if not _pays(op, reads, in_lx) and _read_source(op, reads):
+                in_lx.pop(op.output.buffer, None)
+                continue
+        result.append(op)
+    return result
+
+
+def _pays(copy: KernelOp, reads: Reads, in_lx: dict[Buffer, int]) -> bool:
+    buffer = copy.output.buffer
+    if buffer not in in_lx:
+        return False
+    change = OpPrices(OpShape(copy)).microseconds(copy.splits, {1})
+    for op in {op for op, _ in reads}:
+        prices = OpPrices(OpShape(op))
+        now = {i for i, access in enumerate(prices.shape.accesses) if access.buffer in in_lx}
+        copies = {i for i, access in enumerate(op.inputs) if access.buffer is buffer}
+        change += prices.microseconds(op.splits, now)
+        change -= prices.microseconds(op.splits, now - copies)
+    return change < 0
+
+
+def _read_source(copy: KernelOp, reads: Reads) -> bool:
+    """Let the readers of a copy read what it was made from; False if they walk otherwise."""
+    (source,), target = copy.inputs, copy.output
+    strides = {
+        stride: source.index.strides[symbol]
+        for symbol, stride in target.index.strides.items()
+        if stride and copy.space.get(symbol, 1) > 1
+    }
+    found = []
+    for op, position in reads:
+        index = op.inputs[position].index
+        moving = {s: t for s, t in index.strides.items() if t and op.space.get(s, 1) > 1}
+        if (
+            index.offset != target.index.offset
+            or not moving.items()
+            or not set(moving.values()) <= set(strides)
+        ):
+            return False
+        found.append(LinearIndex(source.index.offset, {s: strides[t] for s, t in moving.items()}))
+    for (op, position), index in zip(reads, found, strict=True):
+        op.inputs[position] = Access(source.buffer, index)
+    return True

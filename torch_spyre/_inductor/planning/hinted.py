@@ -1,0 +1,153 @@
+"""What hints ask of a kernel: which loops are cut into tiles, and how ops split over the cores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from sympy import Symbol
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.errors import InvalidHint
+from torch_spyre._inductor.hints import Hint
+from torch_spyre._inductor.kernel_ir import Access, DimPart, KernelOp
+from torch_spyre._inductor.planning.accesses import MATMUL
+from torch_spyre._inductor.planning.footprints import OpShape, Splits
+from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
+from torch_spyre._inductor.views import LinearIndex
+
+
+def tile_as_hinted(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops, in the loops that hints ask for. Needs final layouts."""
+    levels = _Level()
+    for op in ops:
+        level = levels
+        for hint in op.hints:
+            for dim, count in hint.tiles:
+                level = level.inside(hint, dim)
+                level.add(op, dim, count)
+    plan = levels.plan()
+    if not plan:
+        return ops
+    try:
+        return coarse_tile(ops, plan)
+    except NotTileable as error:
+        invalid = InvalidHint(f"spyre_hint: {error.what}", tensors=error.tensors)
+        invalid.add(error.op, source=error.source)
+        raise invalid from error
+
+
+@dataclass
+class _Level:
+    """A loop that hints ask for, and those in it."""
+
+    tiles: Tiles = field(default_factory=lambda: Tiles(1, {}))
+    levels: dict[tuple[str, str], _Level] = field(default_factory=dict)
+
+    def inside(self, hint: Hint, dim: str) -> _Level:
+        return self.levels.setdefault((hint.scope, dim), _Level())
+
+    def add(self, op: KernelOp, dim: str, count: Any) -> None:
+        """An op without the dimension is not one of the loop."""
+        _positive(count, f"spyre_hint: tiles of dimension {dim!r}", op)
+        self.tiles.count, self.tiles.name = count, dim
+        symbol = loop_of(op, dim)
+        if symbol is not None:
+            self.tiles.symbols[op] = symbol
+
+    def plan(self) -> list[Tiles]:
+        """Loops of one iteration are none."""
+        found = []
+        for level in self.levels.values():
+            inner = level.plan()
+            if level.tiles.count > 1 and level.tiles.symbols:
+                level.tiles.inner = inner
+                found.append(level.tiles)
+            else:
+                found += inner
+        return found
+
+
+def _positive(value: Any, what: str, op: KernelOp) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidHint(f"{what}: {value!r} is not a positive number", op=op)
+
+
+def loop_of(op: KernelOp, dim: str) -> Symbol | None:
+    """The outermost loop over a dimension; cut out of a longer one if it is inside of that."""
+    found: list[tuple[int, Symbol, int]] = []  # (unit, symbol, place of the part)
+    for symbol, parts in op.dims.items():
+        if symbol in op.space:
+            found += [(p.unit, symbol, i) for i, p in enumerate(parts) if p.name == dim]
+    if not found:
+        return None
+    _, symbol, place = max(found, key=lambda entry: entry[0])
+    if place == 0 or (op.op == MATMUL and symbol in op.reduced):
+        return symbol
+    return _cut_before(op, symbol, place)
+
+
+def _cut_before(op: KernelOp, symbol: Symbol, place: int) -> Symbol:
+    """Make one loop over several dimensions two; returns the inner one."""
+    parts = op.dims[symbol]
+    inner_size = math.prod(part.size for part in parts[place:])
+    outer = Symbol(f"{symbol.name}h", integer=True, nonnegative=True)
+
+    def cut(access: Access) -> Access:
+        strides = dict(access.index.strides)
+        strides[outer] = strides.get(symbol, 0) * inner_size
+        return Access(access.buffer, LinearIndex(access.index.offset, strides))
+
+    op.space = {outer: op.space[symbol] // inner_size, **op.space, symbol: inner_size}
+    op.dims = {**op.dims, outer: parts[:place], symbol: parts[place:]}
+    op.inputs = [cut(access) for access in op.inputs]
+    op.output = cut(op.output)
+    return symbol
+
+
+# --------------------------------------------------------------------------------- work division
+
+
+def hinted_splits(shape: OpShape) -> Splits | None:
+    """How the innermost hint about it splits an op over the cores; None without one.
+
+    Dimensions that the op does not have are not about it.
+    """
+    op = shape.op
+    wanted = next((hint.work_div for hint in reversed(op.hints) if hint.work_div), ())
+    splits = dict.fromkeys(op.space, 1)
+    about = False
+    for dim, parts in wanted:
+        what = f"work_division_hint: dimension {dim!r}"
+        _positive(parts, what, op)
+        symbol = _loop_to_split(op, dim)
+        if symbol is None:
+            continue
+        about = True
+        if symbol in shape.reduced and symbol != shape.contracted and parts > 1:
+            why = f"{op.op} reduces it, and only a matrix product can share a sum between cores"
+            raise InvalidHint(f"{what}: {why}", op=op)
+        if shape.units[symbol] % parts:
+            unit = shape.unit[symbol]
+            what += f": its size {op.space[symbol]}"
+            what += f", {shape.units[symbol]} sticks of {unit}," if unit > 1 else ""
+            raise InvalidHint(f"{what} is not divisible by {parts}", op=op)
+        splits[symbol] = parts
+    cores = math.prod(splits.values())
+    if cores > config.sencores:
+        text = " x ".join(f"{dim!r} {parts}" for dim, parts in wanted)
+        raise InvalidHint(
+            f"work_division_hint: {text} takes {cores} cores, there are {config.sencores}", op=op
+        )
+    return splits if about else None
+
+
+def _loop_to_split(op: KernelOp, dim: str) -> Symbol | None:
+    """The largest loop that counts a dimension and no other."""
+    loops = [s for s, parts in op.dims.items() if s in op.space and _counts(parts, dim)]
+    return max(loops, key=lambda s: op.space[s], default=None)
+
+
+def _counts(parts: tuple[DimPart, ...], dim: str) -> bool:
+    return bool(parts) and parts[0].name == dim

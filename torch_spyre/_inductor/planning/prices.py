@@ -1,0 +1,86 @@
+"""What an op costs, by how its loops are split and by which of its buffers are in LX.
+
+Only counts: the model is the card's, :mod:`torch_spyre.cost`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+
+from torch_spyre import cost
+from torch_spyre._inductor import config
+from torch_spyre._inductor.planning.accesses import STICK_BYTES, symbols_of
+from torch_spyre._inductor.planning.footprints import OpShape, Splits
+from torch_spyre._inductor.scratchpad import lx_limit
+from torch_spyre.ops.table import OPS
+
+
+def lx_available() -> int:
+    """Bytes of a core's scratchpad that planning may use."""
+    return lx_limit() if config.lx_planning else 0
+
+
+class OpPrices:
+    """The prices of one op. Asked again and again for the same, by planners that compare."""
+
+    def __init__(self, shape: OpShape) -> None:
+        self.shape = shape
+        op = shape.op
+        self.all_points = math.prod(op.space.values())
+        self.element_bytes = max(
+            STICK_BYTES // access.buffer.format.elems_per_stick() for access in shape.accesses
+        )
+        self.moved_by = [symbols_of(access) for access in shape.accesses]
+        self.bytes = [STICK_BYTES * shape.sticks_touched(i) for i in range(len(shape.accesses))]
+        self._known: dict[tuple[object, ...], float] = {}
+
+    def microseconds(self, splits: Splits, in_lx: Set[int] = frozenset()) -> float:
+        """``in_lx``: positions of the accesses, the output last, that touch LX."""
+        key = (*splits.items(), frozenset(in_lx))
+        if key not in self._known:
+            self._known[key] = cost.price(self.cost(splits, in_lx)).total / 1e3
+        return self._known[key]
+
+    def cost(self, splits: Splits, in_lx: Set[int] = frozenset()) -> cost.OpCost:
+        shape = self.shape
+        cores = math.prod(splits.values())
+        read = written = lx = 0
+        for position, moved_by in enumerate(self.moved_by):
+            apart = math.prod(parts for symbol, parts in splits.items() if symbol in moved_by)
+            if position in in_lx:
+                lx += STICK_BYTES * shape.footprints(splits)[position].sticks_of_core
+            elif position == len(shape.accesses) - 1:
+                written += self.bytes[position]
+            else:
+                read += cost.multicast_bytes(self.bytes[position], cores // apart)
+        rows = partial_sums = 0
+        if shape.contracted is not None:
+            factor = self.moved_by[1]
+            rows = math.prod(
+                shape.chunk(symbol, parts)
+                for symbol, parts in splits.items()
+                if symbol not in factor
+            )
+            results = self.all_points // shape.op.space[shape.contracted]
+            partial_sums = (splits.get(shape.contracted, 1) - 1) * results
+        op = OPS[shape.op.op]
+        return cost.OpCost(
+            unit=op.unit,
+            passes=cost.sfp_passes(op.name),
+            element_bytes=self.element_bytes,
+            cores=cores,
+            points=shape.largest_part(splits),
+            all_points=self.all_points,
+            rows=rows,
+            read_bytes=read,
+            written_bytes=written,
+            lx_bytes=lx,
+            all_lx_bytes=lx * cores,
+            partial_sums=partial_sums,
+        )
+
+    def written_microseconds(self) -> float:
+        """To have the result in device memory, if the op did nothing else."""
+        op = cost.OpCost(written_bytes=self.bytes[-1])
+        return cost.price(op).write / 1e3

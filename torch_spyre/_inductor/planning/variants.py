@@ -1,0 +1,114 @@
+"""The ways a plan can go on when layouts are settled, of which the cost model chooses one.
+
+First with every loop as it is. If something then finds no room in LX, also with loops over tiles;
+what takes the least modelled time is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sympy import Symbol
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.observe import observed
+from torch_spyre._inductor.planning.agree import cut_alike
+from torch_spyre._inductor.planning.auto_tile import tilings
+from torch_spyre._inductor.planning.chunk import chunk_large_tensors
+from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones
+from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.lx import plan_lx
+from torch_spyre._inductor.planning.order import products_first
+from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
+
+TRIED = 3  # plans of tiles
+
+
+@dataclass
+class Variant:
+    ops: list[KernelOp]
+    lx: dict[Buffer, int]  # offsets of what is in the scratchpads
+    no_room: set[Buffer]  # what could be there, but does not fit
+
+    @property
+    def microseconds(self) -> float:
+        """That the card would take for the ops."""
+        total = 0.0
+        for op in self.ops:
+            prices = OpPrices(OpShape(op))
+            in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in self.lx}
+            total += prices.microseconds(op.splits, in_lx) * _times(op)
+        return total
+
+
+def best_variant(ops: list[KernelOp]) -> Variant:
+    """The ops with splits, loops and places in LX. Needs final layouts."""
+    ops = observed(clone_inputs, observed(cut_alike, ops))
+    spare = copied(ops)
+    plain = _finished(ops, ())
+    if not plain.no_room:
+        return plain
+    variants = [plain, *(_tiled(spare, plain) if config.auto_tiling else ())]
+    return min(variants, key=lambda variant: variant.microseconds)
+
+
+def _tiled(spare: list[KernelOp], plain: Variant) -> Iterator[Variant]:
+    """With loops over tiles around what has no room otherwise."""
+    names = {buffer.name for buffer in plain.no_room}
+    cores = max(math.prod(op.splits.values()) for op in plain.ops)
+    for attempt in range(TRIED):
+        ops = copied(spare)
+        large = {a.buffer for op in ops for a in _locals(op) if a.buffer.name in names}
+        tiles = tilings(ops, large, cores, attempt)
+        if not tiles:
+            return
+        try:
+            yield _finished(ops, tiles)
+        except NotTileable:
+            return
+
+
+def _times(op: KernelOp) -> int:
+    return math.prod(loop.count for loop in op.loops)
+
+
+def _locals(op: KernelOp) -> list[Access]:
+    return [access for access in (*op.inputs, op.output) if access.buffer.local]
+
+
+def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
+    if tiles:
+        ops = observed(lambda ops: coarse_tile(ops, tiles), ops)
+    for run in (products_first, chunk_large_tensors, divide_work):
+        ops = observed(run, ops)
+    lx, no_room = plan_lx(ops)
+    return Variant(drop_clones(ops, lx), lx, no_room)
+
+
+def copied(ops: list[KernelOp]) -> list[KernelOp]:
+    """Ops that passes may change, with buffers of their own."""
+    buffers: dict[Buffer, Buffer] = {}
+
+    def copy(access: Access) -> Access:
+        old = access.buffer
+        if old not in buffers:
+            buffers[old] = replace(old, size=list(old.size), stride=list(old.stride))
+        return Access(buffers[old], access.index)
+
+    spaces: dict[int, dict[Symbol, int]] = {}
+    return [
+        replace(
+            op,
+            space=spaces.setdefault(id(op.space), dict(op.space)),
+            inputs=[copy(access) for access in op.inputs],
+            output=copy(op.output),
+            splits=dict(op.splits),
+            dims=dict(op.dims),
+        )
+        for op in ops
+    ]

@@ -1,0 +1,214 @@
+"""Names of dimensions: from the tensors a user has named to the loops of every op.
+
+A name belongs to a dimension of a tensor; a dimension may have several, whose sizes multiply to its
+own: ``name_tensor_dims(x, ["S", "H", "D"])`` of a tensor (S, H * D). In an op, a loop gets the
+names of what it walks through in the op's inputs, and what the op writes gets them from its loops.
+Views need nothing of their own: they are other walks through the same memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sympy import Symbol
+
+from torch_spyre._inductor.kernel_ir import DimPart, DimParts, KernelOp
+
+log = logging.getLogger("spyre.inductor.passes")
+
+_sizes: dict[str, int] = {}  # of the dimensions declared
+_generation = 0  # names given before a reset() do not count
+
+# Of each dimension of a tensor, the names and sizes that it is made of.
+TensorDims = tuple[tuple[tuple[str, int], ...], ...]
+
+
+def declare_tensor_dim(name: str, size: int) -> None:
+    """Say that there is a dimension of this name. One that is declared again has the new size."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ValueError(f"dimension {name!r}: a size is a positive number, not {size!r}")
+    _sizes[name] = size
+
+
+def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str]) -> None:
+    """Give the dimensions of a tensor names, outermost first.
+
+    Consecutive names may share one dimension of the tensor: their sizes multiply to its own. Names
+    stay with the tensor object, and are looked at when something that takes it is compiled.
+    """
+    if torch.compiler.is_compiling():
+        raise RuntimeError(
+            "name_tensor_dims: name tensors outside of compiled code; inside, "
+            "spyre_hint(named_dims=[...]) names results"
+        )
+    for name in names:
+        if name not in _sizes:
+            raise KeyError(
+                f"Named dim {name!r} used in name_tensor_dims but not declared: call "
+                f"declare_tensor_dim({name!r}, size) first"
+            )
+    dims = split_names(names, list(tensor.shape))
+    if dims is None:
+        sizes = ", ".join(f"{name}={_sizes[name]}" for name in names)
+        raise ValueError(
+            f"the names {sizes} do not make up the sizes {list(tensor.shape)} of the tensor"
+        )
+    tensor._spyre_dims = (_generation, dims)  # type: ignore[attr-defined]
+
+
+def reset() -> None:
+    """Forget all declarations, and the names of all tensors."""
+    global _generation
+    _generation += 1
+    _sizes.clear()
+
+
+def dims_of_tensor(tensor: torch.Tensor) -> TensorDims | None:
+    """The names that a tensor was given."""
+    generation, dims = getattr(tensor, "_spyre_dims", (None, None))
+    return dims if generation == _generation else None
+
+
+def split_names(names: Sequence[str], shape: Sequence[int]) -> TensorDims | None:
+    """Which names make up each dimension of a shape; None if they do not."""
+    dims = []
+    left = [(name, _sizes.get(name)) for name in names]
+    for extent in shape:
+        own: list[tuple[str, int]] = []
+        while left and (not own or math.prod(size for _, size in own) < extent):
+            name, size = left.pop(0)
+            own.append((name, size if size is not None else extent))
+        if not own or math.prod(size for _, size in own) != extent:
+            return None
+        dims.append(tuple(own))
+    return None if left else tuple(dims)
+
+
+# ------------------------------------------------------------------------------------ propagation
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Where a part of a named dimension is counted in a storage."""
+
+    part: DimPart
+    stride: int  # elements
+
+    @property
+    def end(self) -> int:
+        return self.stride * self.part.size
+
+
+Digits = tuple[Digit, ...]
+
+
+def digits_of(dims: TensorDims, strides: Sequence[int]) -> Digits:
+    """Of a tensor with these names and strides."""
+    found = []
+    for names, stride in zip(dims, strides, strict=True):
+        step = stride
+        for name, size in reversed(names):
+            found.append(Digit(DimPart(name, size), step))
+            step *= size
+    return tuple(digit for digit in found if digit.stride > 0)
+
+
+class NamedDims:
+    """Names in a graph, by buffer; filled in the order in which its nodes become ops."""
+
+    def __init__(self, inputs: Mapping[str, TensorDims]) -> None:
+        self.inputs = inputs
+        self.buffers: dict[str, Digits] = {}
+
+    def name_loops(self, ops: Sequence[KernelOp], result_names: Sequence[str] = ()) -> None:
+        """Give the ops of one node the names of their loops, and what they write too."""
+        space, target = ops[-1].space, ops[-1].output
+        dims: dict[Symbol, DimParts] = {}
+        for op in ops:
+            for access in op.inputs:
+                digits = self._digits(access.buffer)
+                for symbol, stride in access.index.strides.items():
+                    parts = _walked(digits, stride, space[symbol])
+                    if not parts:
+                        continue
+                    known = dims.setdefault(symbol, parts)
+                    if {p.name for p in known} != {p.name for p in parts}:
+                        log.info(
+                            "%s: what %s is called differs, %s or %s: the first is taken",
+                            *(op.op, symbol, _text(known), _text(parts)),
+                        )
+        buffer = target.buffer
+        own = split_names(result_names, buffer.size) if result_names else None
+        if own is not None:
+            digits = digits_of(own, buffer.stride)
+            for symbol, stride in target.index.strides.items():
+                parts = _walked(digits, stride, space[symbol])
+                if parts:
+                    dims[symbol] = parts
+        written = []
+        for symbol, parts in dims.items():
+            step = target.index.strides.get(symbol, 0)
+            for part in reversed(parts):
+                if step > 0:
+                    written.append(Digit(part, step))
+                step *= part.size
+        self.buffers[buffer.name] = tuple(written)
+        for op in ops:
+            op.dims = dims
+
+    def _digits(self, buffer: Any) -> Digits:
+        if buffer.name not in self.buffers and buffer.name in self.inputs:
+            self.buffers[buffer.name] = digits_of(self.inputs[buffer.name], buffer.stride)
+        return self.buffers.get(buffer.name, ())
+
+
+def _walked(digits: Digits, stride: int, extent: int) -> DimParts:
+    """What a loop walks through; nothing if it is not all named."""
+    if stride <= 0:
+        return ()
+    parts: list[DimPart] = []
+    for digit in sorted(digits, key=lambda digit: -digit.stride):
+        low, high = max(stride, digit.stride), min(stride * extent, digit.end)
+        if high > low and high % low == 0 and low % digit.stride == 0:
+            part = DimPart(digit.part.name, high // low, digit.part.unit * (low // digit.stride))
+            above = parts[-1] if parts else None
+            if above and (above.name, above.unit) == (part.name, part.unit * part.size):
+                part = DimPart(part.name, above.size * part.size, part.unit)  # cut by a view before
+                parts.pop()
+            parts.append(part)
+    return tuple(parts) if math.prod(part.size for part in parts) == extent else ()
+
+
+def _text(parts: Iterable[DimPart]) -> str:
+    return " x ".join(part.name for part in parts)
+
+
+def warn_of_untracked(op: KernelOp) -> None:
+    """Tell once which loops of an op with a hint have no name."""
+    for symbol, extent in op.space.items():
+        if symbol not in op.dims:
+            warnings.warn(
+                f"a dimension of {extent} of an op inside of spyre_hint has no name: it is called "
+                f"{untracked(extent)}, and no hint is about it",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def untracked(extent: int) -> str:
+    return f"_untracked_{extent}"
+
+
+def names_in(op: KernelOp) -> list[str]:
+    """The dimensions of an op, by name."""
+    found: dict[str, None] = {}
+    for symbol, extent in op.space.items():
+        for name in [part.name for part in op.dims.get(symbol, ())] or [untracked(extent)]:
+            found[name] = None
+    return list(found)
