@@ -83,7 +83,6 @@ void PlainLines::each_piece(TensorByte* tensor, BlockByte* block, const PackedLi
         } else if (whole > 0) {
           for (std::int64_t line = 0; line < count; ++line) {
             auto* const at = tensor_at(lines.position + done) + line * line_step;
-            if (whole > 1) fetch<write>({at + count * line_step, sticks_.step}, stick_bytes, whole);
             convert(Rows{at, sticks_.step}, Rows{block_at() + line * pitch, n * kFloat}, n, whole);
           }
           done += whole * n;

@@ -61,7 +61,7 @@ inline void run_stage(SweepOp op, const StageInput& in, const float* x, float* o
 
 /// One stage, or two at once if both are cheap: how many.
 [[gnu::noinline]] int run_stages(const Sweep& s, int k, int64_t line, int64_t begin, const float* x,
-                      float* out, int64_t n) {
+                                 float* out, int64_t n) {
   const SweepStage& stage = s.stages[k];
   const StageInput in(stage, line, begin);
   int done = 1;
