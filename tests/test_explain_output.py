@@ -43,7 +43,8 @@ def test_json_comes_back(report):
     assert json.loads(text)["modelled_ns"] == report.modelled_ns
 
 
-def test_the_text(report):
+def test_the_text(report, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")  # of the terminal: narrow ones cut names short
     text = str(report)
     for part in ("Net", "By op", "By layer", "By source line", "batchmatmul", "layers.1"):
         assert part in text
