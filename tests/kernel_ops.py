@@ -52,6 +52,21 @@ def op(name, space, inputs, output, **more):
     return KernelOp(name, space, list(inputs), output, **more)
 
 
+def softmax_ops(rows, columns, dtype=HALF, inside=HALF):
+    """Softmax of rows, with intermediates of the dtype ``inside``."""
+    x, out = buffer("x", rows, columns, dtype=dtype), buffer("out", rows, columns, dtype=dtype)
+    m, s = local("m", rows, dtype=inside), local("s", rows, dtype=inside)
+    d, e = local("d", rows, columns, dtype=inside), local("e", rows, columns, dtype=inside)
+    space = {A: rows, B: columns}
+    return [
+        op("max", space, [at(x, A, B)], at(m, A)),
+        op("sub", space, [at(x, A, B), at(m, A)], at(d, A, B)),
+        op("exp", space, [at(d, A, B)], at(e, A, B)),
+        op("sum", space, [at(e, A, B)], at(s, A)),
+        op("realdiv", space, [at(e, A, B), at(s, A)], at(out, A, B)),
+    ]
+
+
 def through(passes, ops):
     for run in passes:
         ops = run(ops)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiling import assert_near, card, compiled
-from kernel_ops import A, B, at, buffer, groups_of, local, op, run_on_card
+from kernel_ops import groups_of, run_on_card, softmax_ops
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.op_spec import LoopSpec
@@ -99,20 +99,6 @@ def test_softmax_touches_device_memory_for_its_input_and_its_output_only(dim):
 def places(kernel):
     """Where every tensor of every op is: hbm, pool or lx."""
     return [[next(iter(arg.allocation)) for arg in spec.args] for spec in kernel.ops]
-
-
-def softmax_ops(rows, columns, dtype=torch.float16):
-    x, out = buffer("x", rows, columns, dtype=dtype), buffer("out", rows, columns, dtype=dtype)
-    m, s = local("m", rows, dtype=dtype), local("s", rows, dtype=dtype)
-    d, e = local("d", rows, columns, dtype=dtype), local("e", rows, columns, dtype=dtype)
-    space = {A: rows, B: columns}
-    return [
-        op("max", space, [at(x, A, B)], at(m, A)),
-        op("sub", space, [at(x, A, B), at(m, A)], at(d, A, B)),
-        op("exp", space, [at(d, A, B)], at(e, A, B)),
-        op("sum", space, [at(e, A, B)], at(s, A)),
-        op("realdiv", space, [at(e, A, B), at(s, A)], at(out, A, B)),
-    ]
 
 
 def check_softmax(kernel, rows, columns):

@@ -25,6 +25,7 @@ from kernel_ops import (
     numbered,
     op,
     run_on_card,
+    softmax_ops,
     through,
 )
 
@@ -91,23 +92,9 @@ def test_equal_footprints_mean_equal_sticks(data):
         assert footprint.clashes(again)
 
 
-def softmax_ops(rows, columns, dtype=HALF):
-    x, out = buffer("x", rows, columns, dtype=dtype), buffer("out", rows, columns, dtype=dtype)
-    m, s = local("m", rows, dtype=FULL), local("s", rows, dtype=FULL)
-    d, e = local("d", rows, columns, dtype=FULL), local("e", rows, columns, dtype=FULL)
-    space = {A: rows, B: columns}
-    return [
-        op("max", space, [at(x, A, B)], at(m, A)),
-        op("sub", space, [at(x, A, B), at(m, A)], at(d, A, B)),
-        op("exp", space, [at(d, A, B)], at(e, A, B)),
-        op("sum", space, [at(e, A, B)], at(s, A)),
-        op("realdiv", space, [at(e, A, B), at(s, A)], at(out, A, B)),
-    ]
-
-
 @pytest.mark.parametrize("shape", [(256, 512), (100, 500), (33, 4096), (7, 70), (1, 64)])
 def test_softmax_needs_no_wait(shape):
-    ops = softmax_ops(*shape)
+    ops = softmax_ops(*shape, inside=FULL)
     kernel = plan_kernel(ops)
     assert len(groups_of(kernel)) == 1
     assert {each.splits[A] for each in ops} == {math.ceil(shape[0] / math.ceil(shape[0] / 32))}
@@ -117,7 +104,7 @@ def test_softmax_needs_no_wait(shape):
 
 
 def test_few_long_rows_are_worth_a_wait():
-    ops = through(LAYOUTS, softmax_ops(2, 1 << 23, FULL))
+    ops = through(LAYOUTS, softmax_ops(2, 1 << 23, FULL, FULL))
     by_name = {each.op: math.prod(each.splits.values()) for each in divide_work(ops)}
     assert by_name["max"] == 2
     assert by_name["exp"] == 32
@@ -132,7 +119,7 @@ def test_uneven_sizes_use_many_cores():
 
 def test_fewer_cores_are_respected():
     with config.patch(sencores=5):
-        for each in through([*LAYOUTS, divide_work], softmax_ops(100, 130)):
+        for each in through([*LAYOUTS, divide_work], softmax_ops(100, 130, inside=FULL)):
             assert math.prod(each.splits.values()) <= 5
 
 

@@ -89,6 +89,7 @@ class Buffer:
     constant: float | Ramp | None = None  # what it holds, from the start
     view: View | None = None  # a copy of a view of another buffer, made around the launch
     tile_of: frozenset[Loop] = frozenset()  # it holds one tile, and stays while these advance
+    clone: bool = False  # a copy of what comes from outside, made to be in LX
 
     @property
     def format(self) -> DataFormats:

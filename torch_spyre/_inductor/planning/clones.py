@@ -55,7 +55,8 @@ def _pattern(op: KernelOp, access: Access) -> list[tuple[int, int]]:
 def _copy(reads: Reads) -> KernelOp:
     op, position = reads[0]
     source = op.inputs[position]
-    local = replace(source.buffer, name=f"{source.buffer.name}_lx", local=True, view=None)
+    name = f"{source.buffer.name}_lx"
+    local = replace(source.buffer, name=name, local=True, view=None, clone=True)
     for reader, place in reads:
         reader.inputs[place] = Access(local, reader.inputs[place].index)
     space = {s: size for s, size in op.space.items() if source.index.strides.get(s)}
@@ -69,7 +70,7 @@ def drop_clones(ops: list[KernelOp], in_lx: dict[Buffer, int]) -> list[KernelOp]
     """Without the copies that are not in LX after all, or take longer than they save there."""
     result = []
     for op in ops:
-        if op.op == IDENTITY_OP and op.output.buffer.name.endswith("_lx"):
+        if op.output.buffer.clone:
             reads = [
                 (reader, i)
                 for reader in ops
