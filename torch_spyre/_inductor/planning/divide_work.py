@@ -20,7 +20,7 @@ from sympy import Symbol
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import RESTICKIFY, STICK_BYTES, device_bytes
+from torch_spyre._inductor.planning.accesses import STICK_BYTES, device_bytes
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
 from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
@@ -213,15 +213,7 @@ def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
 
 def _free(shape: OpShape) -> list[Symbol]:
     """Loops that can be split."""
-    return [s for s in shape.op.space if shape.units[s] > 1 and _may_split(shape, s)]
-
-
-def _may_split(shape: OpShape, symbol: Symbol) -> bool:
-    op = shape.op
-    if symbol in shape.reduced:
-        return False
-    # The back end leaves a loop with an unfinished stick to one core when it turns sticks.
-    return op.op != RESTICKIFY or op.space[symbol] % shape.unit[symbol] == 0
+    return [s for s in shape.op.space if shape.units[s] > 1 and shape.may_split(s)]
 
 
 def _parts(units: int, cores: int) -> int:

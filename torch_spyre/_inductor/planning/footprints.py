@@ -15,7 +15,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
+from torch_spyre._inductor.planning.accesses import MATMUL, RESTICKIFY, stick_symbol
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -144,13 +144,20 @@ class OpShape:
             for symbol in self.walk(position).strides
         )
 
+    def may_split(self, symbol: Symbol) -> bool:
+        """Whether several cores can share a loop. Those over K of a product may, besides."""
+        if symbol in self.reduced:
+            return False
+        # The back end leaves a loop with an unfinished stick to one core when it turns sticks.
+        return self.op.op != RESTICKIFY or self.op.space[symbol] % self.unit[symbol] == 0
+
     def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
         walk = self.walk(position)
         found: dict[Symbol, int] = {}
         for _, parts, move in footprint.moves:
             for symbol in walk.strides:
-                if symbol in found or symbol in self.reduced or self.units[symbol] < parts:
+                if symbol in found or not self.may_split(symbol) or self.units[symbol] < parts:
                     continue
                 if walk.sticks(symbol, self.chunk(symbol, parts)) == move:
                     found[symbol] = parts
