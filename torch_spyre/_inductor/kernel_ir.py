@@ -10,6 +10,7 @@ expression of the graph's size symbols. Such a kernel is not planned: it becomes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -128,6 +129,11 @@ class KernelOp:
     def reduced(self) -> list[Symbol]:
         """Symbols that the output does not have."""
         return [symbol for symbol in self.space if not self.output.index.strides.get(symbol)]
+
+    @property
+    def times(self) -> int:
+        """How often the loops around run it."""
+        return math.prod(loop.count for loop in self.loops)
 
     def reach(self, buffer: Buffer) -> dict[Symbol, int]:
         """What symbols count in all tiles, as far as these move through a buffer."""

@@ -168,7 +168,7 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
         if taken + home.bytes_of_core <= lx_available():
             in_lx.add(len(footprints) - 1)
             homes[output] = home
-    cost += prices.microseconds(splits, in_lx) * math.prod(loop.count for loop in shape.op.loops)
+    cost += prices.microseconds(splits, in_lx) * shape.op.times
     return _State(cost, 0.0, homes, splits, state)
 
 

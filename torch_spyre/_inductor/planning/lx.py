@@ -7,7 +7,6 @@ needs nothing of another. Which of them stay, if not all fit, is for the solvers
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from torch_spyre._inductor import config
@@ -118,7 +117,6 @@ def _values(ops: list[KernelOp], candidates: set[Buffer]) -> dict[Buffer, float]
     values = dict.fromkeys(candidates, 0.0)
     for op in ops:
         prices = OpPrices(OpShape(op))
-        times = math.prod(loop.count for loop in op.loops)
         touched = [access.buffer for access in prices.shape.accesses]
         in_lx = {i for i, buffer in enumerate(touched) if buffer in candidates}
         best = prices.microseconds(op.splits, in_lx)
@@ -126,5 +124,5 @@ def _values(ops: list[KernelOp], candidates: set[Buffer]) -> dict[Buffer, float]
             outside = {i for i in in_lx if touched[i] is buffer}
             saved = prices.microseconds(op.splits, in_lx - outside) - best
             traffic = sum(prices.bytes[i] for i in outside)
-            values[buffer] += times * (1e3 * saved + traffic / 1e3)
+            values[buffer] += op.times * (1e3 * saved + traffic / 1e3)
     return values

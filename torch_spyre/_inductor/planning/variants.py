@@ -42,7 +42,7 @@ class Variant:
         for op in self.ops:
             prices = OpPrices(OpShape(op))
             in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in self.lx}
-            total += prices.microseconds(op.splits, in_lx) * _times(op)
+            total += prices.microseconds(op.splits, in_lx) * op.times
         return total
 
 
@@ -73,17 +73,16 @@ def _tiled(spare: list[KernelOp], plain: Variant) -> Iterator[Variant]:
             return
 
 
-def _times(op: KernelOp) -> int:
-    return math.prod(loop.count for loop in op.loops)
-
-
 def _locals(op: KernelOp) -> list[Access]:
     return [access for access in (*op.inputs, op.output) if access.buffer.local]
 
 
 def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
+    def auto_tile(ops: list[KernelOp]) -> list[KernelOp]:
+        return coarse_tile(ops, tiles)
+
     if tiles:
-        ops = observed(lambda ops: coarse_tile(ops, tiles), ops)
+        ops = observed(auto_tile, ops)
     for run in (products_first, chunk_large_tensors, divide_work):
         ops = observed(run, ops)
     lx, no_room = plan_lx(ops)
