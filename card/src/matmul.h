@@ -54,6 +54,7 @@ class MatmulPlan {
     const std::byte* bias;
   };
   void run(const Operands& operands, ThreadPool& pool = ThreadPool::shared()) const;
+  double work() const;  ///< multiply-adds
 
  private:
   /// Elements of one operand along the dimension it has its sticks on.
@@ -85,7 +86,6 @@ class MatmulPlan {
     float* column;  // columns of B before they are transposed; a row of the bias
   };
 
-  double work() const;  ///< multiply-adds
   static Place place(const std::vector<Matmul::Batch>& dims, std::int64_t index);
   Split split(int threads) const;
   void run(const Operands& operands, const Block& block) const;
