@@ -15,7 +15,7 @@ constexpr std::int64_t kBlockRows = 336, kBlockColumns = 512, kStreamedColumns =
 // Up to so many rows the right operand is streamed: once from memory, for each kStreamRows rows
 // once from the cache.
 constexpr std::int64_t kStreamedRows = 8;
-// So many columns at once have their sums in vectors (MatmulKernels::dot).
+// So many columns at once are multiplied with all rows while they are in the first-level cache.
 constexpr std::int64_t kDotColumns = 64;
 // Numbers of unpacked left operand that may be kept for all of K.
 constexpr std::int64_t kKeptNumbers = 256 * 1024;
@@ -165,7 +165,7 @@ MatmulPlan::MatmulPlan(const Matmul& given, const MatmulMode& mode)
   for (const Matmul::Batch& dim : rows_) row_count_ *= dim.size;
   for (const Matmul::Batch& dim : batches_) batch_count_ *= dim.size;
   streamed_ = row_count_ <= kStreamedRows && matmul.b.format == DataFormat::SEN169_FP16 &&
-              !integers_ && !chunked_;
+              small_float(matmul.a.format) && !chunked_;
 }
 
 MatmulPlan::Place MatmulPlan::place(const std::vector<Matmul::Batch>& dims, std::int64_t index) {
@@ -263,6 +263,13 @@ void MatmulPlan::unpack_rows(const Operands& operands, const Block& block, std::
                 a + row * row_stride);
 }
 
+void MatmulPlan::unpack_streamed_rows(const Operands& operands, const Block& block, std::int64_t k,
+                                      std::int64_t depth, float* a) const {
+  unpack_rows(operands, block, k, depth, kStreamDepth, a);
+  for (std::int64_t row = 0; row < block.rows; ++row, a += kStreamDepth)
+    for (std::int64_t i = 0; i < depth; ++i) a[i] *= kStreamScale;
+}
+
 /// `b` is the start of the batch.
 void MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns,
                             std::int64_t k, std::int64_t depth, const Workspace& space) const {
@@ -345,7 +352,7 @@ void MatmulPlan::stream(const Operands& operands, const Block& block,
   const std::byte* const b = operands.b + (matmul_.b.offset + block.batch.b) * b_.unpacking.width;
   for (std::int64_t k = 0; k < matmul_.k; k += kStreamDepth) {
     const std::int64_t depth = std::min(kStreamDepth, matmul_.k - k);
-    unpack_rows(operands, block, k, depth, kStreamDepth, space.a);
+    unpack_streamed_rows(operands, block, k, depth, space.a);
     for (std::int64_t column = 0; column < block.columns; column += kStreamColumns) {
       const std::int64_t stick = (block.column + column) / kStreamColumns;
       const std::int64_t offset = k * matmul_.b.stride + stick * b_.stick_stride;
@@ -361,48 +368,44 @@ void MatmulPlan::stream(const Operands& operands, const Block& block,
 /// Few rows, sticks along k.
 void MatmulPlan::dot(const Operands& operands, const Block& block, const Workspace& space) const {
   const std::int64_t width = b_.unpacking.width, lanes = b_.lanes, stride = matmul_.b.stride;
-  const std::int64_t sticks = matmul_.k / lanes, rest = matmul_.k % lanes;
-  const std::byte* const b = operands.b + (matmul_.b.offset + block.batch.b) * width;
-  for (std::int64_t first = 0; first < block.columns; first += kDotColumns) {
-    const std::int64_t columns = std::min(kDotColumns, block.columns - first);
-    const std::byte* const panel = b + (block.column + first) * stride * width;
-    std::fill_n(space.panel, columns * block.rows * kernels_.lanes, 0.0f);
-    // Each group of rows has its own sums.
-    const auto groups = [&](auto&& run) {
-      for (std::int64_t row = 0; row < block.rows; row += kStreamRows)
-        run(row, std::min(kStreamRows, block.rows - row),
-            space.panel + row * columns * kernels_.lanes);
-    };
-    for (std::int64_t stick = 0; stick < sticks; stick += kStreamDepth / lanes) {
-      const std::int64_t count = std::min(kStreamDepth / lanes, sticks - stick);
-      // With all of K in one go, all panels find the rows where the first one put them.
-      if (first == 0 || sticks > kStreamDepth / lanes)
-        unpack_rows(operands, block, stick * lanes, count * lanes, kStreamDepth, space.a);
-      groups([&](std::int64_t row, std::int64_t rows, float* sums) {
-        kernels_.dot(merged_, rows, columns, count, space.a + row * kStreamDepth,
-                     panel + stick * b_.stick_stride * width, stride, b_.stick_stride, sums);
-      });
+  const std::byte* const b =
+      operands.b + (matmul_.b.offset + block.batch.b + block.column * stride) * width;
+  const std::int64_t group = kernels_.dot_columns, sticks = divide_up(matmul_.k, lanes);
+  const auto multiply = [&](std::int64_t k, std::int64_t column, std::int64_t columns,
+                            std::int64_t depth, const void* from, std::int64_t from_stride) {
+    for (std::int64_t row = 0; row < block.rows; row += kStreamRows)
+      kernels_.dot(merged_, std::min(kStreamRows, block.rows - row), columns, depth,
+                   space.a + row * kStreamDepth + k % kStreamDepth, from, from_stride,
+                   space.sums + row * space.stride + column, space.stride, k == 0);
+  };
+  const auto run = [&](std::int64_t k, std::int64_t column) {
+    const std::int64_t columns = std::min(kDotColumns, block.columns - column);
+    const std::int64_t depth = std::min(lanes, matmul_.k - k);
+    const std::byte* const from = b + (column * stride + k / lanes * b_.stick_stride) * width;
+    const std::int64_t whole = depth == lanes ? columns / group * group : 0;
+    if (whole > 0) multiply(k, column, whole, depth, from, stride);
+    // Zeros in place of columns and steps that are not there.
+    std::uint16_t padded[kMaxPanelColumns][kMaxPanelColumns * 2];
+    for (std::int64_t first = whole; first < columns; first += group) {
+      const std::int64_t count = std::min(group, columns - first);
+      std::memset(padded, 0, sizeof padded);
+      for (std::int64_t i = 0; i < count; ++i)
+        std::memcpy(padded[i], from + (first + i) * stride * width,
+                    static_cast<std::size_t>(depth * width));
+      multiply(k, column + first, group, depth, padded, lanes);
     }
-    if (rest > 0) {
-      // Sticks with zeros in place of what lies beyond K.
-      std::uint16_t last[kDotColumns][kMaxPanelColumns * 2] = {};
-      for (std::int64_t i = 0; i < columns; ++i)
-        std::memcpy(last[i], panel + (i * stride + sticks * b_.stick_stride) * width,
-                    static_cast<std::size_t>(rest * width));
-      if (first == 0) {
-        for (std::int64_t row = 0; row < block.rows; ++row)
-          std::fill_n(space.column + row * kStreamDepth, lanes, 0.0f);
-        unpack_rows(operands, block, sticks * lanes, rest, kStreamDepth, space.column);
-      }
-      groups([&](std::int64_t row, std::int64_t rows, float* sums) {
-        kernels_.dot(merged_, rows, columns, 1, space.column + row * kStreamDepth, last, lanes, 0,
-                     sums);
-      });
-    }
-    groups([&](std::int64_t row, std::int64_t rows, float* sums) {
-      kernels_.sum_lanes(rows, columns, sums, space.sums + row * space.stride + first,
-                         space.stride);
-    });
+  };
+  // In the order of memory: all columns of a stick of K, or all of K of some columns.
+  const bool by_sticks = std::abs(b_.stick_stride) > std::abs(stride);
+  constexpr std::int64_t kDepthSticks = kStreamDepth / (2 * kMaxPanelColumns);
+  for (std::int64_t first = 0; first < sticks; first += kDepthSticks) {
+    const std::int64_t end = std::min(first + kDepthSticks, sticks);
+    unpack_streamed_rows(operands, block, first * lanes,
+                         std::min(end * lanes, matmul_.k) - first * lanes, space.a);
+    for (std::int64_t start = first; start < end; start = by_sticks ? start + 1 : end)
+      for (std::int64_t column = 0; column < block.columns; column += kDotColumns)
+        for (std::int64_t stick = start; stick < (by_sticks ? start + 1 : end); ++stick)
+          run(stick * lanes, column);
   }
 }
 
@@ -455,9 +458,7 @@ MatmulPlan::Workspace MatmulPlan::workspace(const Block& block) const {
                                       keeps_rows(block) ? round_up(matmul_.k, kBlockDepth) : 0);
   const std::int64_t a = block.rows * std::max(depth / kBlockDepth, std::int64_t{1}) * kBlockStride;
   const std::int64_t panel = kBlockDepth * kMaxPanelColumns;
-  const std::int64_t column =
-      std::max({kMaxPanelColumns * kBlockStride, stride, kStreamedRows * kStreamDepth});
-  static_assert(kDotColumns * kStreamedRows * 16 <= kBlockDepth * kMaxPanelColumns);
+  const std::int64_t column = std::max(kMaxPanelColumns * kBlockStride, stride);
   float* next = scratch_of(sums + chunk + a + panel + column);
   const auto take = [&](std::int64_t numbers) { return std::exchange(next, next + numbers); };
   Workspace space{};

@@ -6,9 +6,9 @@
 // Which numbers: if all operands hold integers, integers that wrap at 32 bits (so that whatever is
 // encoded in a format of 32 bits or less is exact modulo its range). Otherwise float: integers are
 // converted first, products are summed in float, and the result is rounded once to the format of C.
-// The order of every sum depends on the shapes and formats alone, so results do not depend on the
-// number of threads. They may differ in the last bits of float between vector widths
-// (SPYRE_CARD_SIMD): the wider ones have fused multiply-adds.
+// Every sum is one chain in the order of k, so results depend neither on the number of threads nor
+// on which rows and columns are computed together. They may differ in the last bits of float
+// between vector widths (SPYRE_CARD_SIMD): the wider ones have fused multiply-adds.
 #pragma once
 
 #include <array>
@@ -54,6 +54,7 @@ class MatmulPlan {
     const std::byte* bias;
   };
   void run(const Operands& operands, ThreadPool& pool = ThreadPool::shared()) const;
+  double work() const;  ///< multiply-adds
 
  private:
   /// Elements of one operand along the dimension it has its sticks on.
@@ -81,11 +82,10 @@ class MatmulPlan {
     std::int64_t stride;
     float* chunk;   // as sums: the sums of one chunk
     float* a;       // unpacked rows of A
-    float* panel;   // a packed panel of B, or sums in vectors
-    float* column;  // columns of B before they are transposed; a row of the bias; the end of A
+    float* panel;   // a packed panel of B
+    float* column;  // columns of B before they are transposed; a row of the bias
   };
 
-  double work() const;  ///< multiply-adds
   static Place place(const std::vector<Matmul::Batch>& dims, std::int64_t index);
   Split split(int threads) const;
   void run(const Operands& operands, const Block& block) const;
@@ -94,6 +94,8 @@ class MatmulPlan {
                    float* numbers) const;
   void unpack_rows(const Operands& operands, const Block& block, std::int64_t k, std::int64_t depth,
                    std::int64_t row_stride, float* a) const;
+  void unpack_streamed_rows(const Operands& operands, const Block& block, std::int64_t k,
+                            std::int64_t depth, float* a) const;
   void pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns, std::int64_t k,
                   std::int64_t depth, const Workspace& space) const;
   void multiply(const Operands& operands, const Block& block, const Workspace& space) const;

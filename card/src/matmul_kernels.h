@@ -32,6 +32,8 @@ inline constexpr int64_t kBlockStride = kBlockDepth + 16;
 /// at most this many rows.
 inline constexpr int64_t kStreamDepth = 4096;
 inline constexpr int64_t kStreamRows = 4;
+/// They take the right operand divided by this, the left one times it: exact for all of DLFloat16.
+inline constexpr float kStreamScale = 0x1p-32f;
 /// Columns that `stream` computes at once: a stick of DLFloat16.
 inline constexpr int64_t kStreamColumns = 64;
 /// Columns of any packed panel divide this; it divides the elements of every stick.
@@ -40,7 +42,7 @@ inline constexpr int64_t kMaxPanelColumns = 32;
 struct MatmulKernels {
   int64_t tile_rows;      ///< rows that a tile computes at once
   int64_t panel_columns;  ///< columns of a packed panel of the right operand
-  int64_t lanes;          ///< numbers in a vector
+  int64_t dot_columns;    ///< columns that `dot` computes at once, at most kMaxPanelColumns
 
   /// n packed elements to numbers.
   void (*unpack)(const Unpacking& from, const void* src, float* dst, int64_t n);
@@ -59,16 +61,13 @@ struct MatmulKernels {
                             float* sums, int64_t sums_stride, bool first);
 
   /// As `multiply` for few rows and kStreamColumns columns of DLFloat16, read where they are;
-  /// a has kStreamDepth numbers a row, `stride` counts elements.
+  /// a has kStreamDepth numbers a row, times kStreamScale; `stride` counts elements.
   void (*stream)(bool merged, int64_t rows, int64_t depth, const float* a, const void* b,
                  int64_t stride, float* sums, int64_t sums_stride, bool first);
-  /// The same for columns whose elements lie side by side along K, in sticks of 64: columns lie
-  /// `stride` elements apart, the sticks of one `stick_stride`. Adds to lanes[column][row][lanes],
-  /// which `sum_lanes` brings to sums[row][column].
-  void (*dot)(bool merged, int64_t rows, int64_t columns, int64_t sticks, const float* a,
-              const void* b, int64_t stride, int64_t stick_stride, float* lanes);
-  void (*sum_lanes)(int64_t rows, int64_t columns, const float* lanes, float* sums,
-                    int64_t sums_stride);
+  /// The same for columns whose elements lie side by side along K, `depth` of them in one whole
+  /// stick of 64; columns, a multiple of `dot_columns`, lie `stride` elements apart.
+  void (*dot)(bool merged, int64_t rows, int64_t columns, int64_t depth, const float* a,
+              const void* b, int64_t stride, float* sums, int64_t sums_stride, bool first);
 
   /// sums = alpha * sums + beta * bias; bias may be null.
   void (*finish)(float* sums, const float* bias, int64_t n, float alpha, float beta);

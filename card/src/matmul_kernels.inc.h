@@ -3,7 +3,7 @@
 // matmul_kernels(), and no inline function of another header is called (the compiler's own
 // intrinsics have none).
 //
-// Every sum of a column of `multiply` and `stream` is one chain in the order of k. With AVX2 and
+// Every sum is one chain in the order of k, whichever kernel forms it. With AVX2 and
 // AVX-512 the links are fused multiply-adds, with the baseline they round twice: levels differ in
 // the last bits of float, and nothing else makes a difference.
 
@@ -34,6 +34,9 @@ constexpr int64_t kStickLanes = 64;  // of DLFloat16
 // How far ahead memory is asked for a stream of sticks: 20 KiB measured best for weights that no
 // cache holds.
 constexpr int64_t kPrefetchSticks = 160;
+// The same for `dot`, which asks for lines a few at a time and so has them in the first-level
+// cache.
+constexpr int64_t kDotPrefetchSticks = 64;
 static_assert(kMaxPanelColumns % kPanelColumns == 0);
 
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
@@ -100,25 +103,31 @@ inline Signed add_where_set(Signed a, Signed b, Signed codes, int32_t bits) {
 #endif
 }
 
+constexpr int32_t kDl16Place = static_cast<int32_t>(0x9FFFC000), kDl16Bias = (127 - 31) << 23;
+
 /// The cheap part of DLFloat16 to float: right for all but the special codes, for which see
 /// Specials.
 inline Floats usual_from_dl16(const void* from) {
   // Sign extension and a shift put sign, exponent and fraction in place; two copies of the sign in
   // the exponent go, and the bias is corrected.
   const Signed codes = load_halves(from);
-  const Signed placed = (codes << 14) & static_cast<int32_t>(0x9FFFC000);
-  return reinterpret_cast<Floats>(
-      add_where_set(placed, Signed{} + ((127 - 31) << 23), codes, 0x7FFF));
+  const Signed placed = (codes << 14) & kDl16Place;
+  return reinterpret_cast<Floats>(add_where_set(placed, Signed{} + kDl16Bias, codes, 0x7FFF));
+}
+
+/// From sign-extended codes.
+template <bool merged>
+inline Floats exact_from_codes(Signed codes) {
+  const Signed magnitude = codes & 0x7FFF, sign = codes & static_cast<int32_t>(0x80000000);
+  Signed value = (magnitude << 14) + kDl16Bias;
+  value = magnitude == 0 ? Signed{} : value;
+  if (!merged) value = magnitude == 0x7FFE ? Signed{} + 0x7F800000 : value;
+  return reinterpret_cast<Floats>(magnitude == 0x7FFF ? Signed{} + 0x7FC00000 : value | sign);
 }
 
 template <bool merged>
 inline Floats exact_from_dl16(const void* from) {
-  const Signed codes = load_halves(from);
-  const Signed magnitude = codes & 0x7FFF, sign = codes & static_cast<int32_t>(0x80000000);
-  Signed value = (magnitude << 14) + ((127 - 31) << 23);
-  value = magnitude == 0 ? Signed{} : value;
-  if (!merged) value = magnitude == 0x7FFE ? Signed{} + 0x7F800000 : value;
-  return reinterpret_cast<Floats>(magnitude == 0x7FFF ? Signed{} + 0x7FC00000 : value | sign);
+  return exact_from_codes<merged>(load_halves(from));
 }
 
 template <bool merged, bool exact>
@@ -129,6 +138,21 @@ inline Floats from_dl16(const void* from) {
 // Special codes are rare. So a few sticks are looked at, which then are in the first-level cache,
 // and unpacked the cheap or the exact way.
 constexpr int64_t kGroup = 4;
+
+/// Whether one of the codes, shifted left by one, is special.
+template <bool merged>
+inline bool is_special(Codes shifted) {
+  constexpr uint16_t limit = merged ? 0xFFFE : 0xFFFC;
+#if defined(__AVX512F__)
+  return _mm512_cmpge_epu16_mask(reinterpret_cast<__m512i>(shifted),
+                                 reinterpret_cast<__m512i>(Codes{} + limit)) != 0;
+#else
+  const auto special = reinterpret_cast<Words>(shifted >= limit);
+  uint32_t any = 0;
+  for (int lane = 0; lane < kLanes; ++lane) any |= special[lane];
+  return any != 0;
+#endif
+}
 
 /// Whether there is a special code in any of `count` runs of vectors, stride elements apart. Asks
 /// for what follows them in memory.
@@ -146,16 +170,7 @@ inline bool any_special(const uint16_t* from, int64_t stride, int64_t count) {
       largest = codes > largest ? codes : largest;
     }
   }
-  constexpr uint16_t limit = merged ? 0xFFFE : 0xFFFC;
-#if defined(__AVX512F__)
-  return _mm512_cmpge_epu16_mask(reinterpret_cast<__m512i>(largest),
-                                 reinterpret_cast<__m512i>(Codes{} + limit)) != 0;
-#else
-  const auto special = reinterpret_cast<Words>(largest >= limit);
-  uint32_t any = 0;
-  for (int lane = 0; lane < kLanes; ++lane) any |= special[lane];
-  return any != 0;
-#endif
+  return is_special<merged>(largest);
 }
 
 /// Runs of whole vectors, `stride` elements apart, to numbers `to_stride` apart.
@@ -256,16 +271,20 @@ inline void exchange_blocks(Floats (&rows)[kLanes]) {
   }
 }
 
+inline void exchange_all(Floats (&rows)[kLanes]) {
+  exchange_blocks<1>(rows);
+  exchange_blocks<2>(rows);
+  if constexpr (kLanes > 4) exchange_blocks<4>(rows);
+  if constexpr (kLanes > 8) exchange_blocks<8>(rows);
+}
+
 void transpose(const float* source, int64_t depth, float* panel) {
   for (int v = 0; v < kPanelVectors; ++v) {
     for (int64_t k = 0; k < depth; k += kLanes) {
       Floats rows[kLanes];
       for (int i = 0; i < kLanes; ++i)
         rows[i] = load<Floats>(source + (v * kLanes + i) * kBlockStride + k);
-      exchange_blocks<1>(rows);
-      exchange_blocks<2>(rows);
-      if constexpr (kLanes > 4) exchange_blocks<4>(rows);
-      if constexpr (kLanes > 8) exchange_blocks<8>(rows);
+      exchange_all(rows);
       const int count = depth - k < kLanes ? static_cast<int>(depth - k) : kLanes;
       for (int i = 0; i < count; ++i) store(panel + (k + i) * kPanelColumns + v * kLanes, rows[i]);
     }
@@ -323,131 +342,7 @@ void multiply(int64_t rows, int64_t depth, const float* a, const float* panel, f
   }
 }
 
-template <bool merged, bool exact, int rows>
-inline void stream_group(int64_t count, const float* a, const uint16_t* b, int64_t stride,
-                         Floats (&total)[rows][kStreamVectors]) {
-#pragma GCC unroll 1
-  for (int64_t k = 0; k < count; ++k, b += stride) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kStreamVectors; ++v) {
-      const Floats right = from_dl16<merged, exact>(b + v * kLanes);
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r)
-        total[r][v] = multiply_add(broadcast<Floats>(a + r * kStreamDepth + k), right, total[r][v]);
-    }
-  }
-}
-
-template <bool merged, int rows>
-void stream_columns(int64_t depth, const float* a, const uint16_t* b, int64_t stride, float* sums,
-                    int64_t sums_stride, bool first) {
-  Floats total[rows][kStreamVectors];
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kStreamVectors; ++v)
-      total[r][v] = first ? Floats{} : load<Floats>(sums + r * sums_stride + v * kLanes);
-  for (int64_t k = 0; k < depth; k += kGroup) {
-    const uint16_t* const group = b + k * stride;
-    const int64_t count = depth - k < kGroup ? depth - k : kGroup;
-    if (any_special<merged, kStreamVectors>(group, stride, count)) [[unlikely]] {
-      stream_group<merged, true, rows>(count, a + k, group, stride, total);
-    } else {
-      stream_group<merged, false, rows>(count, a + k, group, stride, total);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kStreamVectors; ++v)
-      store(sums + r * sums_stride + v * kLanes, total[r][v]);
-}
-
-template <bool merged, int rows>
-void stream_of(int64_t wanted, int64_t depth, const float* a, const uint16_t* b, int64_t stride,
-               float* sums, int64_t sums_stride, bool first) {
-  if constexpr (rows > 1) {
-    if (wanted < rows)
-      return stream_of<merged, rows - 1>(wanted, depth, a, b, stride, sums, sums_stride, first);
-  }
-  for (int64_t column = 0; column < kStreamColumns; column += kStreamVectors * kLanes)
-    stream_columns<merged, rows>(depth, a, b + column, stride, sums + column, sums_stride, first);
-}
-
-void stream(bool merged, int64_t rows, int64_t depth, const float* a, const void* b, int64_t stride,
-            float* sums, int64_t sums_stride, bool first) {
-  const uint16_t* const codes = static_cast<const uint16_t*>(b);
-  const auto run = merged ? stream_of<true, kStreamRows> : stream_of<false, kStreamRows>;
-  run(rows, depth, a, codes, stride, sums, sums_stride, first);
-}
-
-/// One stick each of some columns. `lanes` has kLanes chains a row and column.
-template <bool merged, bool exact, int rows>
-inline void dot_group(int64_t columns, const float* a, const uint16_t* b, int64_t stride,
-                      float* lanes) {
-  for (int64_t column = 0; column < columns; ++column, b += stride, lanes += rows * kLanes) {
-    Floats chain[rows];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) chain[r] = load<Floats>(lanes + r * kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kStickLanes; i += kLanes) {
-      const Floats right = from_dl16<merged, exact>(b + i);
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r)
-        chain[r] = multiply_add(load<Floats>(a + r * kStreamDepth + i), right, chain[r]);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) store(lanes + r * kLanes, chain[r]);
-  }
-}
-
-template <bool merged, int rows>
-void dot_of(int64_t wanted, int64_t columns, int64_t sticks, const float* a, const uint16_t* b,
-            int64_t stride, int64_t stick_stride, float* lanes) {
-  if constexpr (rows > 1) {
-    if (wanted < rows)
-      return dot_of<merged, rows - 1>(wanted, columns, sticks, a, b, stride, stick_stride, lanes);
-  }
-  for (int64_t stick = 0; stick < sticks; ++stick, b += stick_stride, a += kStickLanes) {
-    for (int64_t column = 0; column < columns; column += kGroup) {
-      const uint16_t* const group = b + column * stride;
-      const int64_t count = columns - column < kGroup ? columns - column : kGroup;
-      float* const chains = lanes + column * rows * kLanes;
-      if (any_special<merged, kStickLanes / kLanes>(group, stride, count)) [[unlikely]] {
-        dot_group<merged, true, rows>(count, a, group, stride, chains);
-      } else {
-        dot_group<merged, false, rows>(count, a, group, stride, chains);
-      }
-    }
-  }
-}
-
-void dot(bool merged, int64_t rows, int64_t columns, int64_t sticks, const float* a, const void* b,
-         int64_t stride, int64_t stick_stride, float* lanes) {
-  const uint16_t* const codes = static_cast<const uint16_t*>(b);
-  const auto run = merged ? dot_of<true, kStreamRows> : dot_of<false, kStreamRows>;
-  run(rows, columns, sticks, a, codes, stride, stick_stride, lanes);
-}
-
-/// Sum of the lanes, in a fixed order: halves are added until one lane is left.
-template <int half = kLanes / 2>
-inline float lane_sum(Floats lanes) {
-  Signed others{};
-  for (int lane = 0; lane < kLanes; ++lane) others[lane] = (lane + half) % kLanes;
-  const Floats sums = lanes + __builtin_shuffle(lanes, others);
-  if constexpr (half == 1) {
-    return sums[0];
-  } else {
-    return lane_sum<half / 2>(sums);
-  }
-}
-
-void sum_lanes(int64_t rows, int64_t columns, const float* lanes, float* sums,
-               int64_t sums_stride) {
-  for (int64_t column = 0; column < columns; ++column)
-    for (int64_t r = 0; r < rows; ++r, lanes += kLanes)
-      sums[r * sums_stride + column] = lane_sum(load<Floats>(lanes));
-}
+#include "matmul_stream.inc.h"
 
 // ------------------------------------------------------------------------------------- finishing
 
@@ -476,7 +371,7 @@ void finish_integers(float* sums, const float* bias, int64_t n, uint32_t alpha, 
 constexpr MatmulKernels kKernels{
     .tile_rows = kTileRows,
     .panel_columns = kPanelColumns,
-    .lanes = kLanes,
+    .dot_columns = kDotColumns,
     .unpack = unpack,
     .pack = pack,
     .transpose = transpose,
@@ -484,7 +379,6 @@ constexpr MatmulKernels kKernels{
     .multiply_integers = multiply<Words>,
     .stream = stream,
     .dot = dot,
-    .sum_lanes = sum_lanes,
     .finish = finish,
     .finish_integers = finish_integers,
     .copy_quiet = copy_quiet,

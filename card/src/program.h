@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,6 +46,14 @@ class Step {
   virtual bool uses_scratchpads() const { return false; }
   virtual void run(std::span<const Extent> operands, const Scratchpads::Turn&) const {
     run(operands);
+  }
+  /// Bytes from where operands begin for the first of some cores to where they do for each core:
+  /// [operand][core].
+  using CorePlaces = std::vector<std::vector<std::int64_t>>;
+  /// The step of all these cores, called with the operands of the first one, if computing it at
+  /// once takes less than core by core; or nothing.
+  virtual std::function<void(std::span<const Extent>)> at_once(const CorePlaces&) const {
+    return {};
   }
 };
 

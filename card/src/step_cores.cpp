@@ -1,5 +1,9 @@
 // The step that spreads others over the cores: each runs them on its own part of the operands.
+// Steps that take less for all cores at once (Step::at_once) are run so; cores do not see the
+// difference.
 #include <algorithm>
+#include <functional>
+#include <span>
 #include <utility>
 
 #include "spyre/program.h"
@@ -28,6 +32,7 @@ class CoresStep : public Step {
     nodes_ = read_nodes(reader, travelled, 1, 0);
     reader.finish();
     for (const Operand& operand : operands_) uses_scratchpads_ |= operand.in_scratchpad();
+    find_steps_at_once(nodes_);
   }
 
   const char* name() const override { return "cores"; }
@@ -68,6 +73,8 @@ class CoresStep : public Step {
     std::int64_t count = 0;
     std::vector<CoreProgram::Advance> advances;
     std::vector<Node> body;
+    std::function<void(std::span<const Extent>)> at_once;  // the step for all its cores, or nothing
+    bool waits = false;  // it, or a step of the loop, runs at once: cores wait for each other
   };
 
   static std::int64_t read_bytes(PayloadReader& reader, const char* field) {
@@ -154,9 +161,36 @@ class CoresStep : public Step {
     node.body = read_nodes(reader, inside, times, depth + 1);
   }
 
+  /// Whether there are any.
+  bool find_steps_at_once(std::vector<Node>& nodes) const {
+    bool any = false;
+    for (Node& node : nodes) {
+      if (!node.step) {
+        node.waits = find_steps_at_once(node.body);
+      } else if (node.end_core - node.first_core > 1) {
+        Step::CorePlaces places;
+        for (const Operand& operand : operands_) {
+          const auto place = [&](std::int64_t core) {
+            return operand.offset[static_cast<std::size_t>(core)] +
+                   (operand.in_scratchpad() ? core * kLxBytesPerCore : 0);
+          };
+          auto& from_first = places.emplace_back();
+          for (std::int64_t core = node.first_core; core < node.end_core; ++core)
+            from_first.push_back(place(core) - place(node.first_core));
+        }
+        node.at_once = node.step->at_once(places);
+        node.waits = static_cast<bool>(node.at_once);
+      }
+      any |= node.waits;
+    }
+    return any;
+  }
+
   void run_cores(std::span<const Extent> operands, const Scratchpads::Turn* pads) const {
-    ThreadPool::shared().parallel_for(cores_, [&](std::int64_t core) {
-      std::vector<Extent> mine(operands_.size());
+    std::vector<std::vector<Extent>> cores(static_cast<std::size_t>(cores_));
+    for (std::int64_t core = 0; core < cores_; ++core) {
+      std::vector<Extent>& mine = cores[static_cast<std::size_t>(core)];
+      mine.resize(operands_.size());
       for (std::size_t i = 0; i < mine.size(); ++i) {
         const Operand& operand = operands_[i];
         if (operand.end == 0) continue;
@@ -166,11 +200,38 @@ class CoresStep : public Step {
         const std::int64_t offset = operand.offset[static_cast<std::size_t>(core)];
         mine[i] = {whole.data + offset, whole.bytes - static_cast<std::uint64_t>(offset)};
       }
-      run_nodes(nodes_, core, mine);
-    });
+    }
+    run_together(nodes_, cores);
   }
 
-  static void run_nodes(const std::vector<Node>& nodes, std::int64_t core,
+  /// All cores side by side, but for steps that run at once.
+  static void run_together(std::span<const Node> nodes, std::vector<std::vector<Extent>>& cores) {
+    while (!nodes.empty()) {
+      const auto alone = static_cast<std::size_t>(
+          std::find_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.waits; }) -
+          nodes.begin());
+      if (alone > 0)
+        ThreadPool::shared().parallel_for(
+            static_cast<std::int64_t>(cores.size()), [&](std::int64_t core) {
+              run_nodes(nodes.first(alone), core, cores[static_cast<std::size_t>(core)]);
+            });
+      nodes = nodes.subspan(alone);
+      if (nodes.empty()) return;
+      const Node& node = nodes.front();
+      nodes = nodes.subspan(1);
+      if (node.at_once) {
+        node.at_once(cores[static_cast<std::size_t>(node.first_core)]);
+        continue;
+      }
+      for (std::int64_t i = 0; i < node.count; ++i) {
+        run_together(node.body, cores);
+        for (std::vector<Extent>& operands : cores) move_on(node, operands, 1);
+      }
+      for (std::vector<Extent>& operands : cores) move_on(node, operands, -node.count);
+    }
+  }
+
+  static void run_nodes(std::span<const Node> nodes, std::int64_t core,
                         std::vector<Extent>& operands) {
     for (const Node& node : nodes) {
       if (node.step) {

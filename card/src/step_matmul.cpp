@@ -1,5 +1,6 @@
 // The step that multiplies matrices.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -56,10 +57,41 @@ bool distinct(std::vector<PlaceDim> dims) {
   return true;
 }
 
+// Up to so many rows a core spends more on unpacking a right operand, which other cores unpack too,
+// than on waiting for them.
+constexpr std::int64_t kFewRows = 96;
+constexpr double kWorthWaiting = 1'000'000;  // multiply-adds
+
+/// Cores as loops, innermost first: all begin where the strides lead. Nothing if there are none
+/// such.
+std::optional<std::vector<Matmul::Batch>> loops_of_cores(
+    std::vector<std::array<std::int64_t, 4>> cores) {
+  std::vector<Matmul::Batch> loops;
+  while (cores.size() > 1) {
+    const auto step = [&](std::size_t core) {
+      std::array<std::int64_t, 4> way;
+      for (std::size_t i = 0; i < way.size(); ++i) way[i] = cores[core][i] - cores[core - 1][i];
+      return way;
+    };
+    const auto first = step(1);
+    std::size_t size = 2;
+    while (size < cores.size() && step(size) == first) ++size;
+    while (cores.size() % size != 0) --size;
+    for (std::size_t core = 1; core < cores.size(); ++core)
+      if (core % size != 0 && step(core) != first) return {};
+    if (size == 1 || *std::min_element(first.begin(), first.end()) < 0) return {};
+    loops.push_back({static_cast<std::int64_t>(size), first[0], first[1], first[2], first[3]});
+    std::size_t kept = 0;
+    for (std::size_t core = 0; core < cores.size(); core += size) cores[kept++] = cores[core];
+    cores.resize(kept);
+  }
+  return loops;
+}
+
 class MatmulStep : public Step {
  public:
   explicit MatmulStep(PayloadReader& reader) {
-    Matmul matmul = read(reader);
+    const Matmul matmul = matmul_ = read(reader);
     check_numbers(reader, matmul);
     check_sizes(reader, matmul);
     check_places(reader, matmul);
@@ -118,6 +150,37 @@ class MatmulStep : public Step {
     keep(all.b, b_range_, copies[1]);
     if (!bias_in_place_) keep(all.bias, bias_range_, copies[2]);
     plan_->run(all);
+  }
+  /// Products of few rows each with one B: one product, which unpacks it once.
+  std::function<void(std::span<const Extent>)> at_once(const CorePlaces& places) const override {
+    std::int64_t rows = m_;
+    for (const Matmul::Batch& dim : matmul_.batch) rows *= dim.b == 0 ? dim.size : 1;
+    if (rows > kFewRows || c_ == a_ || c_ == b_ || c_ == bias_) return {};
+    std::vector<std::array<std::int64_t, 4>> cores(places[static_cast<std::size_t>(c_)].size());
+    const auto in_elements = [&](std::size_t i, std::int64_t operand, DataFormat format) {
+      for (std::size_t core = 0; core < cores.size(); ++core)
+        cores[core][i] =
+            operand < 0 ? 0
+                        : places[static_cast<std::size_t>(operand)][core] / element_bytes(format);
+    };
+    in_elements(0, a_, matmul_.a.format);
+    in_elements(1, b_, matmul_.b.format);
+    in_elements(2, c_, matmul_.c.format);
+    in_elements(3, bias_, matmul_.bias.format);
+    const auto loops = loops_of_cores(std::move(cores));
+    if (!loops || std::none_of(loops->begin(), loops->end(),
+                               [](const Matmul::Batch& loop) { return loop.b == 0; }))
+      return {};
+    Matmul matmul = matmul_;
+    matmul.batch.insert(matmul.batch.end(), loops->begin(), loops->end());
+    auto plan = std::make_shared<const MatmulPlan>(matmul);
+    if (plan->work() < kWorthWaiting) return {};
+    return [this, plan](std::span<const Extent> operands) {
+      const auto data = [&](std::int64_t operand) {
+        return operand < 0 ? nullptr : operands[static_cast<std::size_t>(operand)].data;
+      };
+      plan->run({data(a_), data(b_), data(c_), data(bias_)});
+    };
   }
 
  private:
@@ -285,6 +348,7 @@ class MatmulStep : public Step {
     }
   }
 
+  Matmul matmul_;
   std::int64_t a_, b_, c_, bias_;
   bool bias_in_place_;
   ByteRange a_range_, b_range_, c_range_, bias_range_;

@@ -127,6 +127,64 @@ TEST(loops_nest_and_a_loop_of_no_iterations_does_nothing) {
     CHECK_EQ(got[i], 2 * (static_cast<std::int32_t>(i) + 1));
 }
 
+/// y = 2 A B for A (128, 256) and B (256, 64), which follow each other in x: over 4 x 2 cores, rows
+/// in two tiles, a tile of the product in the scratchpad.
+CoreProgram doubled_product() {
+  constexpr std::int64_t rows = 128, depth = 256, tile = 16;
+  Matmul product;
+  product.a.format = product.b.format = product.c.format = kInt32;
+  product.a.operand = 0, product.b.operand = 1, product.c.operand = 2;
+  product.m = tile, product.n = kLanes, product.k = depth;
+  product.a.m_stride = product.b.stride = product.c.m_stride = kLanes;
+  product.a.k_stick_stride = rows * kLanes;
+  ProgramBuilder builder;
+  builder.matmul(product);
+  CoreProgram description;
+  description.cores = 8;
+  description.operands = {{0, {}}, {0, {}}, part(kPad, 8, 0, 4096), {1, {}}};
+  for (std::int64_t core = 0; core < 8; ++core) {
+    const std::int64_t row = core / 2 * 2 * tile, stick = core % 2;
+    description.operands[0].offset.push_back(row * kStick);
+    description.operands[1].offset.push_back((rows * depth / kLanes + stick * depth) * kStick);
+    description.operands[3].offset.push_back((stick * rows + row) * kStick);
+  }
+  description.nodes = {
+      loop_node(2, {{0, tile * kStick}, {3, tile * kStick}},
+                {step_node(builder.finish(), 0, 8), step_node(add_step(2, 2, 3, tile), 0, 8)})};
+  return description;
+}
+
+TEST(products_of_few_rows_are_right_at_once_and_core_by_core) {
+  const auto check = [](const CoreProgram& description) {
+    Bench bench;
+    const auto got = bench.run(description, (128 + 64) * 256);
+    const auto x = [](std::int64_t place) { return static_cast<std::uint32_t>(place + 1); };
+    for (std::int64_t row = 0; row < 128; row += 3) {
+      for (std::int64_t column = 0; column < 64; column += 5) {
+        const std::int64_t stick = column / kLanes, lane = column % kLanes;
+        std::uint32_t sum = 0;
+        for (std::int64_t k = 0; k < 256; ++k)
+          sum += x((k / kLanes * 128 + row) * kLanes + k % kLanes) *
+                 x(128 * 256 + (stick * 256 + k) * kLanes + lane);
+        CHECK_EQ(static_cast<std::uint32_t>(
+                     got[static_cast<std::size_t>((stick * 128 + row) * kLanes + lane)]),
+                 2 * sum);
+      }
+    }
+  };
+  CoreProgram description = doubled_product();
+  check(description);
+  // Tiles that lie in no regular order.
+  description.operands[2].offset[3] = 65536;
+  check(description);
+  // Some cores only; the others come after them.
+  description = doubled_product();
+  auto& body = description.nodes[0].body;
+  body.insert(body.begin(), body[0]);
+  body[0].end_core = body[1].first_core = 4;
+  check(description);
+}
+
 TEST(what_a_core_cannot_have_is_refused_at_load) {
   const auto card = small_card();
   const auto load = [&](const CoreProgram& description) {

@@ -161,6 +161,34 @@ TEST(results_do_not_depend_on_the_number_of_threads) {
   }
 }
 
+TEST(a_sum_depends_on_its_row_and_column_alone) {
+  Random random(9);
+  const F formats[] = {F::SEN169_FP16, F::SEN143_FP8, F::IEEE_FP32};
+  for (const std::int64_t k : {1, 63, 64, 130, 257, 4500}) {
+    for (const auto sticks : {Matmul::Sticks::along_n, Matmul::Sticks::along_k}) {
+      Matmul product = product_of(23, 70, k, formats[random() % std::size(formats)], F::SEN169_FP16,
+                                  F::IEEE_FP32);
+      product.b.sticks = sticks;
+      lay_out(product, random);
+      MatmulCase test{product, {}, {}, {}, {}};
+      test.fill(random, 0);
+      for (const SimdLevel level : simd_levels()) {
+        const auto expected = test.run(mode_at(level));
+        // The same in parts, from few rows to many, each beginning where the last one ended.
+        MatmulCase parts = test;
+        for (std::int64_t row = 0, rows = 1; row < product.m; row += rows++) {
+          Matmul& part = parts.product;
+          part.m = std::min(rows, product.m - row);
+          part.a.offset = product.a.offset + row * product.a.m_stride;
+          part.c.offset = product.c.offset + row * product.c.m_stride;
+          parts.c.bytes = parts.run(mode_at(level));
+        }
+        CHECK(parts.c.bytes == expected);
+      }
+    }
+  }
+}
+
 TEST(nan_and_infinity_go_where_they_belong) {
   Random random(5);
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
