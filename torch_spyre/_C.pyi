@@ -181,17 +181,34 @@ def _modelled_elapsed_ms(start: torch.Event, end: torch.Event) -> float: ...
 class _Program:
     """A program in the memory of one card."""
 
-    def __init__(
-        self,
-        binary: bytes,
-        device: int = -1,
-        expected: list[tuple[SpyreTensorLayout, list[int], int]] = ...,
-    ) -> None: ...
+    def __init__(self, binary: bytes, device: int = -1) -> None: ...
     @property
     def bytes(self) -> int: ...
     @property
     def device_address(self) -> int: ...
-    def launch(self, operands: Sequence[torch.Tensor], first: int = 0) -> int: ...
+    def launch(self, operands: Sequence[torch.Tensor]) -> None: ...
+
+class _Kernel:
+    """A compiled kernel in the memory of one card, with the operands that are its own."""
+
+    def __init__(
+        self,
+        binary: bytes,
+        device: int,
+        expected: list[tuple[SpyreTensorLayout, list[int], int]],  # layout, strides, offset
+        constants: list[torch.Tensor],  # operands after the arguments
+        pool_bytes: int,  # of an operand before them
+    ) -> None: ...
+    def launch(self, arguments: tuple[torch.Tensor, ...]) -> int:
+        """The first argument that does not lie as expected, or -1: then it was launched."""
+
+def _layout_guard(layout: SpyreTensorLayout) -> Callable[[torch.Tensor], bool]:
+    """Whether a tensor has the layout, for guards."""
+
+def _empty_strided(
+    size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: int
+) -> torch.Tensor:
+    """What compiled graphs allocate with. Positional arguments only."""
 
 # the cost model: torch_spyre.cost
 

@@ -308,8 +308,7 @@ def tensor_guards() -> None:
         if layout is None or None in sizes:  # where sizes vary, layouts do
             return
 
-        def lies_so(tensor: torch.Tensor) -> bool:
-            return bool(tensor.device_tensor_layout() == layout)  # type: ignore[attr-defined]
+        lies_so = _C._layout_guard(layout)
 
         def lies_so_and_is_named_so(tensor: torch.Tensor) -> bool:
             return lies_so(tensor) and dims_of_tensor(tensor) == dims

@@ -8,6 +8,7 @@ import torch
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
 from torch_spyre._inductor.hinted_graph import graph_hints
+from torch_spyre.constants import DEVICE_NAME
 
 
 class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
@@ -31,6 +32,7 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
         self.header.splice(
             """
             from torch_spyre._C import DataFormats, SpyreTensorLayout
+            from torch_spyre._C import _empty_strided as empty_strided_spyre
             from torch_spyre._inductor.kernel_ir import Ramp
             from torch_spyre.execution.async_compile import SpyreAsyncCompile
             async_compile = SpyreAsyncCompile()
@@ -42,7 +44,27 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
         graph_hints().check_all_used()
         return super().generate(is_inference)
 
-    def make_allocation(self, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
-        """Inductor names the kind of device, and sets the current one for devices it knows."""
-        line = super().make_allocation(name, device, *args, **kwargs)
-        return str(line.replace(f"device='{device.type}'", f"device='{device}'"))
+    def make_allocation(
+        self,
+        name: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        shape: Any,
+        stride: Any,
+        allocation_shape: Any = None,
+        is_pinned: bool = False,
+    ) -> str:
+        """Without dispatch, as Inductor allocates on the devices that it knows."""
+        if device.type != DEVICE_NAME:
+            return str(
+                super().make_allocation(
+                    name, device, dtype, shape, stride, allocation_shape, is_pinned
+                )
+            )
+        shown, strides = map(self.codegen_python_shape_tuple, (shape, stride))
+        allocated = self.codegen_python_shape_tuple(
+            shape if allocation_shape is None else allocation_shape
+        )
+        index = -1 if device.index is None else device.index
+        line = f"{name} = empty_strided_spyre({allocated}, {strides}, {dtype}, {index})"
+        return line if shown == allocated else f"{line}.as_strided({shown}, {strides})"

@@ -30,7 +30,7 @@ from torch_spyre.backend.spyrecode import (
 )
 from torch_spyre.cost import Account
 
-Launch = Callable[[Sequence[torch.Tensor]], int]
+Launch = Callable[[Sequence[torch.Tensor]], None]
 
 
 class JobPlan:

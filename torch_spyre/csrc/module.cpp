@@ -9,7 +9,7 @@
 #include "cost_module.h"
 #include "fallback.h"
 #include "logging.h"
-#include "program_launch.h"
+#include "program_module.h"
 #include "spyre_allocator.h"
 #include "spyre_copy.h"
 #include "spyre_device_enum.h"
@@ -405,64 +405,6 @@ void bind_streams(py::module& module) {
   module.def("_modelled_elapsed_ms", [](const py::object& start, const py::object& end) {
     return events::modelled_elapsed_ms(event_handle(start), event_handle(end));
   });
-}
-
-/// What a compiled kernel was made for.
-struct ExpectedOperand {
-  SpyreTensorLayout layout;
-  Dims stride;
-  std::int64_t offset;
-
-  bool meets(const at::Tensor& tensor) const {
-    return tensor.storage_offset() == offset && tensor.strides() == stride &&
-           layout_of(tensor) == layout;
-  }
-};
-
-struct LoadedProgram {
-  std::shared_ptr<const card::Program> program;
-  c10::DeviceIndex device;
-  std::vector<ExpectedOperand>
-      expected;  ///< of the first operands; the others are the kernel's own
-
-  /// The first operand that is not what the program was made for, or -1: then it was launched.
-  std::int64_t launch(const std::vector<at::Tensor>& operands, std::size_t first) const {
-    for (const at::Tensor& operand : operands)
-      TORCH_CHECK(is_spyre(operand) && operand.device().index() == device,
-                  "the kernel was loaded for spyre:", static_cast<int>(device),
-                  ", got a tensor on ", operand.device(), ".");
-    TORCH_CHECK(operands.size() >= first + expected.size(), "the kernel takes ", expected.size(),
-                " tensors, got ", operands.size() - first, ".");
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      if (!expected[i].meets(operands[first + i])) return static_cast<std::int64_t>(i);
-    launch_program(program, operands);
-    return -1;
-  }
-};
-
-void bind_programs(py::module& module) {
-  using Expectation = std::tuple<SpyreTensorLayout, Dims, std::int64_t>;
-  py::class_<LoadedProgram>(module, "_Program", "A program in the memory of one card.")
-      .def(py::init([](const py::bytes& binary, std::int64_t device,
-                       const std::vector<Expectation>& expected) {
-             const std::string_view bytes = binary;
-             LoadedProgram loaded;
-             loaded.device = checked_index(device);
-             loaded.program =
-                 runtime::card(loaded.device)
-                     .load_program(std::as_bytes(std::span(bytes.data(), bytes.size())));
-             for (const auto& [layout, stride, offset] : expected)
-               loaded.expected.push_back({layout, stride, offset});
-             return loaded;
-           }),
-           py::arg("binary"), py::arg("device") = -1,
-           py::arg("expected") = std::vector<Expectation>())
-      .def_property_readonly("bytes",
-                             [](const LoadedProgram& self) { return self.program->bytes(); })
-      .def_property_readonly(
-          "device_address",
-          [](const LoadedProgram& self) { return self.program->device_address(); })
-      .def("launch", &LoadedProgram::launch, py::arg("operands"), py::arg("first") = 0, Released());
 }
 
 }  // namespace

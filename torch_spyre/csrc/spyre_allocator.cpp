@@ -155,9 +155,10 @@ c10::DataPtr make_data(std::unique_ptr<StorageContext> context, c10::DeviceIndex
         std::make_shared<const Allocation>(device, static_cast<std::size_t>(bytes));
     handle = context->allocation->handle;
     book_storage(*context, 1);
-    debug("allocate ", context->allocation->bytes, " bytes on device ", static_cast<int>(device),
-          ": ", context->numel, " elements of ", dtype_name(context->dtype), " in ",
-          context->layout.str());
+    if (debug_enabled())  // the text of a layout takes longer than all else here
+      debug("allocate ", context->allocation->bytes, " bytes on device ", static_cast<int>(device),
+            ": ", context->numel, " elements of ", dtype_name(context->dtype), " in ",
+            context->layout.str());
   } else {
     runtime::check_device_index(device);
   }

@@ -54,17 +54,21 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
 }
 
-at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
-                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  check_options(layout, pin_memory);
+at::Tensor new_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
+                       c10::DeviceIndex device) {
   check_sizes(size);
   TORCH_CHECK(size.size() == stride.size(), "mismatch in length of strides and shape: ", size,
               " and ", stride);
   for (const std::int64_t step : stride)
     TORCH_CHECK(step >= 0, "empty_strided: strides must be non-negative, got ", stride);
-  const c10::ScalarType type = c10::dtype_or_default(dtype);
-  return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
+  return allocate(size, stride, dtype, default_layout(size, stride, dtype), device);
+}
+
+at::Tensor empty_strided_op(c10::IntArrayRef size, c10::IntArrayRef stride,
+                            std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                            std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  return new_strided(size, stride, c10::dtype_or_default(dtype), resolved(device));
 }
 
 /// A clone of a tensor that fills its storage keeps the layout; one of a view gets the default.
@@ -201,6 +205,13 @@ void record_stream(at::Tensor&, c10::Stream) {}  // submitted work retains the m
 
 }  // namespace
 
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
+                         std::int64_t device) {
+  if (device == -1) return new_strided(size, stride, dtype, runtime::current_device());
+  runtime::check_device_index(device);
+  return new_strided(size, stride, dtype, static_cast<c10::DeviceIndex>(device));
+}
+
 at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
                                      c10::ScalarType dtype, const SpyreTensorLayout& layout,
                                      std::optional<c10::Device> device) {
@@ -236,7 +247,7 @@ TORCH_LIBRARY_IMPL(aten, Negative, library) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);
-  library.impl("empty_strided", &empty_strided);
+  library.impl("empty_strided", &empty_strided_op);
   library.impl("clone", &clone);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);

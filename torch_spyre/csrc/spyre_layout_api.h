@@ -11,6 +11,9 @@ SpyreTensorLayout get_layout(const at::Tensor& tensor);
 /// Reads and writes of this tensor use `layout` from now on; nothing moves.
 void set_layout(const at::Tensor& tensor, const SpyreTensorLayout& layout);
 
+/// In the default layout; without dispatch, as generated code allocates.
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
+                         std::int64_t device);
 at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& layout,
                              c10::ScalarType dtype, std::optional<c10::Device> device,
                              bool pin_memory, std::optional<c10::MemoryFormat> format);

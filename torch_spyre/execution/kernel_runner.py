@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -56,7 +56,7 @@ class SDSCKernelRunner:
         self.views = views
         self.sources = sources
         self.residents = [Resident(*fields) for fields in residents]
-        self.loaded: dict[int, tuple[_C._Program, list[torch.Tensor]]] = {}  # by device
+        self.loaded: dict[int, _C._Kernel] = {}  # by device
 
     @property
     def accounts(self) -> list[Account]:
@@ -72,13 +72,19 @@ class SDSCKernelRunner:
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""
-        with nullcontext() if watch is None else watch(self, args):
-            if self.views:
-                self._run_on_views(args, self.views)
-            else:
-                launch_kernel(self, args)
+        if watch is not None:
+            with watch(self, args):
+                self._run(args)
+        else:
+            self._run(args)
 
-    def _run_on_views(self, args: Sequence[torch.Tensor], views: Views) -> None:
+    def _run(self, args: tuple[torch.Tensor, ...]) -> None:
+        if self.views:
+            self._run_on_views(args, self.views)
+        else:
+            launch_kernel(self, args)
+
+    def _run_on_views(self, args: tuple[torch.Tensor, ...], views: Views) -> None:
         """Copy what the kernel cannot reach in place; back again what it writes."""
         tensors = list(args)
         written = []
@@ -89,39 +95,34 @@ class SDSCKernelRunner:
                 written.append((there, tensors[i]))
             else:
                 tensors[i] = there.clone(memory_format=torch.contiguous_format)
-        launch_kernel(self, tensors)
+        launch_kernel(self, tuple(tensors))
         for there, copy in written:
             there.copy_(copy)
 
-    def load(self, device: int) -> tuple[_C._Program, list[torch.Tensor]]:
+    def load(self, device: int) -> _C._Kernel:
         """The program and the constants on a card, brought there once."""
         constants = [constant_tensor(value, dtype, device) for value, dtype in self.constants]
-        program = _C._Program(self.binary, device, self.expected)
-        self.loaded[device] = program, constants
-        return program, constants
+        loaded = _C._Kernel(self.binary, device, self.expected, constants, self.pool_bytes)
+        self.loaded[device] = loaded
+        return loaded
 
 
-def launch_kernel(kernel: SDSCKernelRunner, args: Sequence[torch.Tensor]) -> None:
+def launch_kernel(kernel: SDSCKernelRunner, args: tuple[torch.Tensor, ...]) -> None:
     """Launch a kernel on the current stream of its arguments' device, without waiting for it."""
     device = args[0].get_device()
-    program, constants = kernel.loaded.get(device) or kernel.load(device)
-    operands = [*args, *constants]
-    first = 0
-    if kernel.pool_bytes:
-        pool = torch.empty(kernel.pool_bytes, dtype=torch.int8, device=args[0].device)
-        operands.insert(0, pool)
-        first = 1
-    if program.launch(operands, first) >= 0:
-        _launch_on_copies(kernel, program, operands, first)
+    loaded = kernel.loaded.get(device) or kernel.load(device)
+    if loaded.launch(args) >= 0:
+        _launch_on_copies(kernel, loaded, args)
 
 
 def _launch_on_copies(
-    kernel: SDSCKernelRunner, program: _C._Program, operands: list[torch.Tensor], first: int
+    kernel: SDSCKernelRunner, loaded: _C._Kernel, args: tuple[torch.Tensor, ...]
 ) -> None:
     """Some tensor does not lie as the kernel was compiled for: use one that does."""
+    operands = list(args)
     copied = []
     for i, (layout, stride, offset) in enumerate(kernel.expected):
-        tensor = operands[first + i]
+        tensor = args[i]
         placed = tensor.device_tensor_layout() == layout  # type: ignore[attr-defined]
         if placed and list(tensor.stride()) == stride and tensor.storage_offset() == offset:
             continue
@@ -131,11 +132,11 @@ def _launch_on_copies(
         log.info("%s: argument %d does not lie as expected, and is copied", kernel.name, i)
         view = storage.as_strided(tensor.shape, stride, offset)
         view.copy_(tensor)
-        operands[first + i] = view
+        operands[i] = view
         if i in kernel.outputs:
             copied.append((tensor, view))
-    failed = program.launch(operands, first)
-    assert failed < 0, f"{kernel.name}: operand {failed} still does not fit"
+    failed = loaded.launch(tuple(operands))
+    assert failed < 0, f"{kernel.name}: argument {failed} still does not fit"
     for tensor, view in copied:
         tensor.copy_(view)
 

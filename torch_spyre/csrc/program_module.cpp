@@ -1,0 +1,188 @@
+// Programs and compiled kernels, and what compiled graphs do at every call. Where pybind's dispatch
+// would take longer than the work, functions are Python's own kind of built-in.
+#include "program_module.h"
+
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/SmallVector.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/python_numbers.h>
+
+#include "program_launch.h"
+#include "spyre_layout_api.h"
+#include "spyre_runtime.h"
+#include "spyre_tensor_impl.h"
+
+namespace py = pybind11;
+
+namespace spyre {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+using Operands = c10::SmallVector<at::Tensor, 8>;
+
+/// A program in the memory of one card.
+struct LoadedProgram {
+  LoadedProgram(const py::bytes& binary, std::int64_t on_device)
+      : device(on_device == -1 ? runtime::current_device() : checked(on_device)) {
+    const std::string_view bytes = binary;
+    program =
+        runtime::card(device).load_program(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  }
+
+  void check_device(const at::Tensor& operand) const {
+    TORCH_CHECK(is_spyre(operand) && operand.device().index() == device,
+                "the kernel was loaded for spyre:", static_cast<int>(device), ", got a tensor on ",
+                operand.device(), ".");
+  }
+
+  void launch(const std::vector<at::Tensor>& operands) const {
+    for (const at::Tensor& operand : operands) check_device(operand);
+    launch_program(program, operands);
+  }
+
+  c10::DeviceIndex device;
+  std::shared_ptr<const card::Program> program;
+
+ private:
+  static c10::DeviceIndex checked(std::int64_t device) {
+    runtime::check_device_index(device);
+    return static_cast<c10::DeviceIndex>(device);
+  }
+};
+
+/// What a compiled kernel was made for.
+struct ExpectedOperand {
+  SpyreTensorLayout layout;
+  Dims stride;
+  std::int64_t offset;
+
+  bool meets(const at::Tensor& tensor) const {
+    return tensor.storage_offset() == offset && tensor.strides() == stride &&
+           layout_of(tensor) == layout;
+  }
+};
+
+/// A compiled kernel: a program whose first operands are checked, and others that it has itself.
+struct LoadedKernel {
+  LoadedProgram program;
+  std::vector<ExpectedOperand> expected;
+  std::vector<at::Tensor> constants;  ///< operands after the arguments
+  std::int64_t pool_bytes;            ///< of an operand before them, made for each launch; 0: none
+
+  /// The first argument that is not what the kernel was made for, or -1: then it was launched.
+  std::int64_t launch(const py::tuple& arguments) const {
+    TORCH_CHECK(arguments.size() == expected.size(), "the kernel takes ", expected.size(),
+                " tensors, got ", arguments.size(), ".");
+    Operands operands;
+    if (pool_bytes > 0) operands.emplace_back();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), i);
+      TORCH_CHECK_TYPE(THPVariable_Check(argument), "argument ", i, " of the kernel is no tensor.");
+      const at::Tensor& tensor = operands.emplace_back(THPVariable_Unpack(argument));
+      program.check_device(tensor);
+      if (!expected[i].meets(tensor)) return static_cast<std::int64_t>(i);
+    }
+    operands.insert(operands.end(), constants.begin(), constants.end());
+    const py::gil_scoped_release released;
+    if (pool_bytes > 0)
+      operands[0] = at::empty(
+          pool_bytes,
+          at::device({c10::DeviceType::PrivateUse1, program.device}).dtype(c10::ScalarType::Char));
+    launch_program(program.program, operands);
+    return -1;
+  }
+};
+
+// ---------------------------------------------------------------------------------------- guards
+
+constexpr const char* kLayoutCapsule = "spyre.layout";
+
+/// Whether a tensor lies as the layout says that the function holds.
+PyObject* lies_so(PyObject* capsule, PyObject* object) {
+  HANDLE_TH_ERRORS
+  const auto* const layout =
+      static_cast<const SpyreTensorLayout*>(PyCapsule_GetPointer(capsule, kLayoutCapsule));
+  if (!THPVariable_Check(object)) Py_RETURN_FALSE;
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  // A fake tensor says that it is on the device, and lies nowhere.
+  const bool ours = dynamic_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl()) != nullptr;
+  return PyBool_FromLong(ours && layout_of(tensor) == *layout);
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef lies_so_function{"lies_so", lies_so, METH_O, nullptr};
+
+py::object layout_guard(const SpyreTensorLayout& layout) {
+  auto owned = std::make_unique<SpyreTensorLayout>(layout);
+  const py::capsule capsule(owned.get(), kLayoutCapsule, [](PyObject* object) {
+    delete static_cast<SpyreTensorLayout*>(PyCapsule_GetPointer(object, kLayoutCapsule));
+  });
+  owned.release();
+  return py::reinterpret_steal<py::object>(
+      PyCFunction_NewEx(&lies_so_function, capsule.ptr(), nullptr));
+}
+
+// ------------------------------------------------------------------------------------ allocation
+
+c10::DimVector dims_of(PyObject* tuple) {
+  TORCH_CHECK_TYPE(PyTuple_Check(tuple), "sizes and strides are tuples.");
+  c10::DimVector dims;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+    dims.push_back(THPUtils_unpackLong(PyTuple_GET_ITEM(tuple, i)));
+  return dims;
+}
+
+PyObject* new_tensor(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]),
+                   "_empty_strided takes size, stride, dtype and device index.");
+  const c10::ScalarType dtype = reinterpret_cast<THPDtype*>(arguments[2])->scalar_type;
+  return THPVariable_Wrap(empty_strided(dims_of(arguments[0]), dims_of(arguments[1]), dtype,
+                                        THPUtils_unpackLong(arguments[3])));
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef new_tensor_function{"_empty_strided",
+                                reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(new_tensor)),
+                                METH_FASTCALL, nullptr};
+
+}  // namespace
+
+void bind_programs(py::module& module) {
+  py::class_<LoadedProgram>(module, "_Program", "A program in the memory of one card.")
+      .def(py::init<const py::bytes&, std::int64_t>(), py::arg("binary"), py::arg("device") = -1)
+      .def_property_readonly("bytes",
+                             [](const LoadedProgram& self) { return self.program->bytes(); })
+      .def_property_readonly(
+          "device_address",
+          [](const LoadedProgram& self) { return self.program->device_address(); })
+      .def("launch", &LoadedProgram::launch, py::arg("operands"),
+           py::call_guard<py::gil_scoped_release>());
+
+  using Expectation = std::tuple<SpyreTensorLayout, Dims, std::int64_t>;
+  py::class_<LoadedKernel>(module, "_Kernel", "A compiled kernel in the memory of one card.")
+      .def(py::init([](const py::bytes& binary, std::int64_t device,
+                       const std::vector<Expectation>& expected, std::vector<at::Tensor> constants,
+                       std::int64_t pool_bytes) {
+             LoadedKernel kernel{{binary, device}, {}, std::move(constants), pool_bytes};
+             for (const auto& [layout, stride, offset] : expected)
+               kernel.expected.push_back({layout, stride, offset});
+             for (const at::Tensor& constant : kernel.constants)
+               kernel.program.check_device(constant);
+             return kernel;
+           }),
+           py::arg("binary"), py::arg("device"), py::arg("expected"), py::arg("constants"),
+           py::arg("pool_bytes"))
+      .def("launch", &LoadedKernel::launch, py::arg("arguments"));
+
+  module.def("_layout_guard", &layout_guard, py::arg("layout"));
+  module.attr("_empty_strided") =
+      py::reinterpret_steal<py::object>(PyCFunction_NewEx(&new_tensor_function, nullptr, nullptr));
+}
+
+}  // namespace spyre
