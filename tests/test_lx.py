@@ -75,7 +75,8 @@ def counted(function, x, **knobs):
 def test_the_published_stages_of_softmax():
     """On one core, with one feature of planning after the other; microseconds of a real card.
 
-    The fourth, a copy of the input to LX, takes 0.4 us more by our model than it saves.
+    The fourth, a copy of the input to LX, takes 0.4 us more by our model than it saves; it is made
+    because device memory then moves a third less.
     """
     x = card(512, 1024)
     one = {"sencores": 1, "auto_tiling": False, "lx_boundary_clones": False}
@@ -83,7 +84,7 @@ def test_the_published_stages_of_softmax():
         ({"lx_planning": False}, 8, 32.5),
         ({"lx_in_place": False}, 5, 27.7),
         ({}, 3, 23.9),
-        ({"lx_boundary_clones": True}, 3, 23.7),
+        ({"lx_boundary_clones": True}, 2, 23.7),
     ]
     for knobs, megabytes, published in stages:
         traffic, modelled = counted(down_columns, x, **one | knobs)

@@ -81,6 +81,8 @@ def op_cost(op: DeviceOp) -> OpCost:
 
 def _partial_sums(op: DeviceOp) -> int:
     """Results that cores add to those of others: where they share a reduced dimension."""
+    if op.op.kind == "pointwise":  # nothing is reduced: cores make copies of the same
+        return 0
     kept = [dim for dim in op.dims if op.output.has(dim.label)]
     shared = math.prod(dim.splits for dim in op.dims if dim not in kept)
     return (shared - 1) * math.prod(dim.size for dim in kept)
