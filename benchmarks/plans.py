@@ -14,8 +14,10 @@ import functools
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from unittest import mock
 
 os.environ.setdefault("SPYRE_CARD_THREADS", "2")  # before the card starts
 
@@ -25,9 +27,13 @@ import torch
 from timing import seconds
 from torch import nn
 
-from torch_spyre._inductor import config
+from torch_spyre._inductor import config, scheduling
+from torch_spyre._inductor.kernel_ir import KernelOp
+from torch_spyre._inductor.planning import Kernel, plan_kernel
 
 LIMIT = 1.25  # traffic / the least there can be
+LAYERS = 40
+LAYER_SECONDS = 0.5  # of the processor, to plan
 MODES = {
     "off": {"lx_planning": False},
     "LX": {"lx_boundary_clones": False, "auto_tiling": False},
@@ -113,6 +119,26 @@ def measure(case: Case, repeats: int) -> tuple[int, dict[str, Result]]:
     return least_bytes(block, inputs, outputs[0]), results
 
 
+def planning_seconds(layers: int) -> float:
+    """Of the processor, for the plans of a Granite of so many layers, while it is compiled."""
+    spent = 0.0
+
+    def timed(ops: list[KernelOp]) -> Kernel:
+        nonlocal spent
+        start = time.process_time()
+        try:
+            return plan_kernel(ops)
+        finally:
+            spent += time.process_time() - start
+
+    torch._dynamo.reset()
+    sizes = granite.GraniteConfig(layers=layers, hidden=256, intermediate=768, vocabulary=256)
+    model = granite.Granite(sizes).half().to("spyre")
+    with mock.patch.object(scheduling, "plan_kernel", timed):
+        torch.compile(model, dynamic=False)(torch.zeros(1, 128, dtype=torch.int64, device="spyre"))
+    return spent
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="blocks whose name contains this")
@@ -141,7 +167,12 @@ def main() -> int:
                 + ("  MISSED" if bad else ""),
                 flush=True,
             )
+        if not args.only:
+            spent = planning_seconds(LAYERS)
+            print(f"plans of a Granite of {LAYERS} layers: {spent:.1f} s of the processor")
+            missed |= spent > LAYERS * LAYER_SECONDS
     print(f"limits: traffic {LIMIT} of the least, no plan slower than none")
+    print(f"        {LAYER_SECONDS} s to plan a layer")
     return int(missed)
 
 

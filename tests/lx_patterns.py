@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer
+from torch_spyre.cost import OpCost, price
 
 STICK = 128
 KIB = 1024
+CORES = 32
 LX = 1_677_721  # that the planner has of a core's 2 MiB
 
 
@@ -302,3 +304,21 @@ FITTING = [Pattern(name, program, 1.0) for name, program in BLOCKS.items()]
 SHORT = [Pattern(f"{name}, 70%", program, 0.7) for name, program in BLOCKS.items()]
 PATTERNS = [*FITTING, *SHORT]
 MODEL = Pattern("40 layers", model)
+
+
+# -------------------------------------------------------------------------------------------- time
+
+
+def modelled_us(buffers: list[LifetimeBoundBuffer]) -> float:
+    """What the ops take that do nothing but read and write the buffers, all cores alike."""
+    ops = {moment: OpCost(cores=CORES) for buffer in buffers for moment in buffer.uses}
+    for buffer in buffers:
+        for moment in buffer.uses:
+            cost = ops[moment]
+            if buffer.address is not None:
+                cost.lx_bytes += buffer.size
+            elif moment == buffer.uses[0]:
+                cost.written_bytes += CORES * buffer.size
+            else:
+                cost.read_bytes += CORES * buffer.size
+    return sum(price(cost).total for cost in ops.values()) / 1e3

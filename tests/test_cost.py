@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subprocesses import forked
 
-from torch_spyre.cost import OpCost, price, ring_all_gather, ring_load, sfp_passes
+from torch_spyre.cost import OpCost, price, ring_all_gather, ring_load, sfp_passes, shared_read
 from torch_spyre.machine import load
 from torch_spyre.ops.table import OPS
 
@@ -175,3 +175,31 @@ def test_the_ring_beats_device_memory_for_slices_of_neighbours():
         price(OpCost(written_bytes=32 * slices)).write + price(OpCost(read_bytes=32 * slices)).read
     )
     assert ring < through_memory / 20
+
+
+SHARED = st.tuples(st.integers(1, 5), st.integers(1, 5)).filter(lambda bits: sum(bits) <= 5)
+
+
+@given(SHARED, st.booleans(), st.integers(1, 1 << 24))
+def test_what_cores_share_comes_again_or_over_the_ring(bits, neighbours, size):
+    parts, sharers = (1 << n for n in bits)
+    cores = range(parts * sharers)
+    groups = tuple(core // sharers if neighbours else core % parts for core in cores)
+    way = shared_read(size, groups)
+    often = size * math.ceil(sharers / 8)
+    if way.read_bytes == often:
+        assert (way.ring.bytes, way.ring.hops) == (0, 0)
+    else:
+        assert way.read_bytes == size
+        part = math.ceil(size / len(cores))
+        assert way.ring.bytes == ring_all_gather(groups, part).bytes >= size * (sharers - 1)
+    taken = price(
+        OpCost(
+            read_bytes=way.read_bytes,
+            ring_link_bytes=way.ring.link_bytes,
+            ring_hops=way.ring.hops,
+        )
+    )
+    assert taken.total <= price(OpCost(read_bytes=often)).total
+    if sharers > 8 and size > 1 << 16:
+        assert way.read_bytes == size

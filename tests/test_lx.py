@@ -1,16 +1,39 @@
 """What lives in the scratchpads, how ops are split and tiled for that, and that results stay."""
 
 import itertools
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 from compiling import assert_near, card, compiled
-from kernel_ops import groups_of, run_on_card, softmax_ops
+from kernel_ops import (
+    FULL,
+    A,
+    B,
+    C,
+    D,
+    at,
+    buffer,
+    bundle_of,
+    groups_of,
+    local,
+    op,
+    run_on_card,
+    softmax_ops,
+    through,
+)
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.op_spec import LoopSpec
-from torch_spyre._inductor.planning import plan_kernel
+from torch_spyre._inductor.planning import PASSES, plan_kernel
+from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.specs import kernel_of
+from torch_spyre._inductor.planning.variants import best_variant
+from torch_spyre.backend.account import accounts_of
+from torch_spyre.backend.bundle import parse_bundle
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -56,15 +79,15 @@ def test_results_do_not_depend_on_planning(function):
         assert torch.equal(got.cpu(), want), (room, on)
 
 
-def counted(function, x, **knobs):
+def counted(function, *tensors, **knobs):
     """MiB of device memory and modelled microseconds of a compiled call."""
     with config.patch(knobs):
         torch._dynamo.reset()
         run = torch.compile(function, fullgraph=True, dynamic=False)
-        run(x)
+        run(*tensors)
         torch.spyre.synchronize()
         before = torch.spyre.counters()
-        run(x)
+        run(*tensors)
         torch.spyre.synchronize()
         after = torch.spyre.counters()
     read = after.device_bytes_read - before.device_bytes_read
@@ -75,7 +98,8 @@ def counted(function, x, **knobs):
 def test_the_published_stages_of_softmax():
     """On one core, with one feature of planning after the other; microseconds of a real card.
 
-    The fourth, a copy of the input to LX, takes 0.4 us more by our model than it saves.
+    The fourth, a copy of the input to LX, takes 0.4 us more by our model than it saves; it is made
+    because device memory then moves a third less.
     """
     x = card(512, 1024)
     one = {"sencores": 1, "auto_tiling": False, "lx_boundary_clones": False}
@@ -83,7 +107,7 @@ def test_the_published_stages_of_softmax():
         ({"lx_planning": False}, 8, 32.5),
         ({"lx_in_place": False}, 5, 27.7),
         ({}, 3, 23.9),
-        ({"lx_boundary_clones": True}, 3, 23.7),
+        ({"lx_boundary_clones": True}, 2, 23.7),
     ]
     for knobs, megabytes, published in stages:
         traffic, modelled = counted(down_columns, x, **one | knobs)
@@ -152,6 +176,91 @@ def test_grouped_attention_lives_in_the_scratchpads(planned):
     assert kernel.pool_bytes == 0
     want = attend(*(t.cpu().float() for t in (q, k, v)))
     torch.testing.assert_close(got.cpu().float(), want, rtol=2e-2, atol=2e-2)
+
+
+def attention_traffic(length, **knobs):
+    """Of causal attention with 4 heads for each of 2 of keys: against its tensors, each once."""
+    q, k, v = card(1, 8, length, 64), card(1, 2, length, 64, seed=1), card(1, 2, length, 64, seed=2)
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    with config.patch(knobs):
+        (got,) = compiled(attend, q, k, v).results
+    assert_near(got, attend(*(t.cpu().float() for t in (q, k, v))))
+    traffic, microseconds = counted(attend, q, k, v, **knobs)
+    return traffic * 2**20 / sum(t.untyped_storage().nbytes() for t in (q, k, v, q)), microseconds
+
+
+def test_tiles_of_queries_read_keys_and_values_once():
+    """Every core has the keys and values that it needs in its LX, others the same ones."""
+    tight = {"dxp_lx_frac_avail": 0.85}
+    again, slow = attention_traffic(512, lx_boundary_clones=False, **tight)
+    once, fast = attention_traffic(512, **tight)
+    assert once < 1.25 < again
+    assert fast < 1.03 * slow
+
+
+def long_attention_ops(heads, queries, keys, size=64):
+    """Unscaled: softmax(q @ k) @ v, without the maximum; the scores are the large part."""
+    q, k = buffer("q", heads, queries, size), buffer("k", heads, keys, size)
+    v, out = buffer("v", heads, keys, size), buffer("out", heads, queries, size, dtype=FULL)
+    scores, e = (local(n, heads, queries, keys, dtype=FULL) for n in ("scores", "e"))
+    space = {A: heads, B: queries, C: keys}
+    return [
+        op("batchmatmul", space | {D: size}, [at(q, A, B, D), at(k, A, C, D)], at(scores, A, B, C)),
+        op("exp", space, [at(scores, A, B, C)], at(e, A, B, C)),
+        op(
+            "batchmatmul",
+            {A: heads, B: queries, C: size, D: keys},
+            [at(e, A, B, D), at(v, A, D, C)],
+            at(out, A, B, C),
+        ),
+    ]
+
+
+def test_a_copy_before_the_loop_is_on_all_cores_that_read_it():
+    with config.patch(dxp_lx_frac_avail=0.93):
+        kernel = plan_kernel(long_attention_ops(2, 4096, 256))
+    *copies, loop = kernel.specs
+    assert isinstance(loop, LoopSpec)
+    assert {spec.op for spec in copies} == {"identity"}
+    for copy in copies:
+        cores = [parts for _, parts in copy.iteration_space.values()]
+        assert (math.prod(cores), copy.args[-1].component) == (32, "lx")
+    q, k, v = (torch.randn(2, n, 64) / 8 for n in (4096, 256, 256))
+    got = run_on_card(kernel, q=q, k=k, v=v)["out"]
+    q, k, v = (t.half().float() for t in (q, k, v))
+    want = (q @ k.mT).exp() @ v
+    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-1)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        softmax_ops(512, 1024),
+        softmax_ops(100, 200, inside=FULL),
+        long_attention_ops(4, 256, 128),
+        long_attention_ops(2, 4096, 256),
+        long_attention_ops(1, 96, 4096),
+    ],
+    ids=["softmax", "uneven", "attention", "tiles", "keys"],
+)
+def test_plans_are_judged_by_what_a_launch_counts(ops):
+    fields = ["cores", "points", "rows", "read_bytes", "written_bytes", "lx_bytes", "partial_sums"]
+    fields += ["ring_bytes", "ring_link_bytes", "ring_hops"]
+    with config.patch(dxp_lx_frac_avail=0.93):
+        best = best_variant(through(PASSES, ops))
+    kernel = kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)
+    accounts = accounts_of(parse_bundle(bundle_of(kernel)))
+    assert len(accounts) == len(best.ops)
+    for account, each in zip(accounts, best.ops, strict=True):
+        prices = OpPrices(OpShape(each))
+        in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in best.lx}
+        expected = prices.cost(each.splits, in_lx)
+        assert account.count == each.times
+        for field in fields:
+            assert getattr(account.cost, field) == getattr(expected, field), (field, str(each))
 
 
 def test_a_copy_that_does_not_pay_is_not_made():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch  # noqa: F401  (_C needs its libraries)
 
@@ -35,6 +36,7 @@ __all__ = [
     "OpCost",
     "Price",
     "RingLoad",
+    "SharedRead",
     "launch_ns",
     "multicast_bytes",
     "peak_points_per_ns",
@@ -42,6 +44,7 @@ __all__ = [
     "ring_all_gather",
     "ring_load",
     "sfp_passes",
+    "shared_read",
     "transfer_ns",
 ]
 
@@ -72,6 +75,34 @@ class Account:
         if not self.cost.all_points:
             return 0.0
         return self.cost.all_points / (self.price.total * peak_points_per_ns(self.cost))
+
+
+class SharedRead(NamedTuple):
+    """How bytes of device memory get to cores of which several want the same."""
+
+    read_bytes: int  # sent by device memory
+    ring: RingLoad
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def shared_read(size: int, groups: tuple[int, ...]) -> SharedRead:
+    """Of a tensor of ``size`` bytes; cores with the same number in ``groups`` read the same of it.
+
+    Device memory sends to 8 cores at once. What more of them want it sends again; or else once,
+    each of them a part, and they pass these on over the ring: whatever takes less time.
+    """
+    sharers = len(groups) // len(set(groups))
+    again = SharedRead(multicast_bytes(size, sharers), ring_load([]))
+    if again.read_bytes == size:
+        return again
+    once = SharedRead(size, ring_all_gather(groups, -(-size // len(groups))))
+    ways = [(price(_read(way)).total, way) for way in (again, once)]
+    return min(ways, key=lambda priced: priced[0])[1]
+
+
+def _read(way: SharedRead) -> OpCost:
+    ring = way.ring
+    return OpCost(read_bytes=way.read_bytes, ring_link_bytes=ring.link_bytes, ring_hops=ring.hops)
 
 
 @functools.cache

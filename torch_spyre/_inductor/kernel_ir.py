@@ -122,13 +122,15 @@ class KernelOp:
     node: int = 0  # which of the kernel's nodes it belongs to
     splits: dict[Symbol, int] = field(default_factory=dict)  # over how many cores; planned late
     loops: tuple[Loop, ...] = ()  # around it, outermost first: the space is that of one tile
+    alike: frozenset[Symbol] = frozenset()  # count cores that do the same, each in its own LX
     hints: tuple[Hint, ...] = ()  # of the user, outermost first
     dims: dict[Symbol, DimParts] = field(default_factory=dict)  # of loops whose names are known
 
     @property
     def reduced(self) -> list[Symbol]:
-        """Symbols that the output does not have."""
-        return [symbol for symbol in self.space if not self.output.index.strides.get(symbol)]
+        """Symbols that the output does not have: it sums them up, or the like."""
+        kept = self.output.index.strides
+        return [s for s in self.space if not kept.get(s) and s not in self.alike]
 
     @property
     def times(self) -> int:

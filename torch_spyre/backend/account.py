@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch_spyre.backend.bundle import Bundle, Execute, Node
 from torch_spyre.backend.program import OPCODES, Words, real_bits
 from torch_spyre.backend.sdsc import STICK_BYTES, DeviceOp, Dim, Tensor
-from torch_spyre.cost import Account, OpCost, multicast_bytes, sfp_passes
+from torch_spyre.cost import Account, OpCost, sfp_passes, shared_read
 
 UNITS = ("sfp", "pt")
 # The numbers of an account in the order of the program format.
@@ -74,13 +74,19 @@ def op_cost(op: DeviceOp) -> OpCost:
         elif part is parts[-1]:
             cost.written_bytes += part.sticks * STICK_BYTES
         else:
-            cost.read_bytes += multicast_bytes(part.sticks * STICK_BYTES, part.sharers)
+            read, ring = shared_read(part.sticks * STICK_BYTES, part.groups)
+            cost.read_bytes += read
+            cost.ring_bytes += ring.bytes
+            cost.ring_link_bytes += ring.link_bytes
+            cost.ring_hops = max(cost.ring_hops, ring.hops)
     cost.partial_sums = _partial_sums(op)
     return cost
 
 
 def _partial_sums(op: DeviceOp) -> int:
     """Results that cores add to those of others: where they share a reduced dimension."""
+    if op.op.kind == "pointwise":  # nothing is reduced: cores make copies of the same
+        return 0
     kept = [dim for dim in op.dims if op.output.has(dim.label)]
     shared = math.prod(dim.splits for dim in op.dims if dim not in kept)
     return (shared - 1) * math.prod(dim.size for dim in kept)
@@ -102,6 +108,14 @@ class _Part:
         self.all_core_sticks = self.sharers * math.prod(
             sum(_units(dim.part(slice), unit) for slice in range(dim.splits)) for dim, unit in dims
         )
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """A number for every core, the same for those that touch the same part."""
+        labels = [dim.label for dim in self._dims() if dim.splits > 1]
+        known: dict[tuple[int, ...], int] = {}
+        parts = (tuple(map(slices.__getitem__, labels)) for slices in self.op.slices)
+        return tuple(known.setdefault(part, len(known)) for part in parts)
 
     def _dims(self) -> list[Dim]:
         """Along which it is another stick, or another element of one."""

@@ -7,13 +7,14 @@ split and placed with the rest. What turns out not to pay is taken back.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.constants import IDENTITY_OP
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import MATMUL
-from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
+from torch_spyre._inductor.planning.accesses import MATMUL, symbols_of
+from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.views import LinearIndex
 
@@ -56,7 +57,9 @@ def _copy(reads: Reads) -> KernelOp:
     op, position = reads[0]
     source = op.inputs[position]
     name = f"{source.buffer.name}_lx"
-    local = replace(source.buffer, name=name, local=True, view=None, clone=True)
+    local = replace(
+        source.buffer, name=name, local=True, view=None, constant=None, offset=0, clone=True
+    )
     for reader, place in reads:
         reader.inputs[place] = Access(local, reader.inputs[place].index)
     space = {s: size for s, size in op.space.items() if source.index.strides.get(s)}
@@ -64,6 +67,52 @@ def _copy(reads: Reads) -> KernelOp:
     return replace(
         op, op=IDENTITY_OP, space=space, inputs=[source], output=target, constants={}, exact=False
     )
+
+
+def share_invariants(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp]:
+    """The ops, with a copy before loops of what these read anew for every tile.
+
+    Each core has a copy of all that it needs, in its LX: several may have the same, which device
+    memory sends to them at once. Needs splits: the copies are split like the ops that read them.
+    """
+    if not (config.lx_planning and config.lx_boundary_clones):
+        return ops
+    start: dict[Loop, int] = {}
+    written: dict[Buffer, int] = {}  # by which op last
+    for time, op in enumerate(ops):
+        written[op.output.buffer] = time
+        for loop in op.loops:
+            start.setdefault(loop, time)
+    found: dict[tuple[Buffer, Footprint], Reads] = {}
+    for op in ops:
+        if not op.loops:
+            continue
+        footprints = OpShape(op).footprints(op.splits)
+        for position, access in enumerate(op.inputs):
+            if access.buffer in in_lx or access.buffer.clone or not _reads_all(op, access):
+                continue
+            if any(access.index.strides.get(loop.symbol) for loop in op.loops):
+                continue
+            if written.get(access.buffer, -1) < start[op.loops[0]]:
+                key = access.buffer, footprints[position]
+                found.setdefault(key, []).append((op, position))
+    before: dict[int, list[KernelOp]] = {}
+    for reads in found.values():
+        before.setdefault(start[reads[0][0].loops[0]], []).append(_shared_copy(reads))
+    return [each for time, op in enumerate(ops) for each in (*before.get(time, ()), op)]
+
+
+def _shared_copy(reads: Reads) -> KernelOp:
+    """Into the LX of every core what it reads there, as the first reader is split."""
+    op, position = reads[0]
+    moving = symbols_of(op.inputs[position])
+    alike = {s: parts for s, parts in op.splits.items() if parts > 1 and s not in moving}
+    copy = _copy(reads)
+    copy.alike = frozenset(alike)
+    copy.loops = ()
+    copy.splits = {s: n for s, n in op.splits.items() if s in moving or s in alike}
+    copy.space = {s: alike.get(s, op.space[s]) for s in copy.splits}
+    return copy
 
 
 def drop_clones(ops: list[KernelOp], in_lx: dict[Buffer, int]) -> list[KernelOp]:
@@ -88,13 +137,13 @@ def _pays(copy: KernelOp, reads: Reads, in_lx: dict[Buffer, int]) -> bool:
     buffer = copy.output.buffer
     if buffer not in in_lx:
         return False
-    change = OpPrices(OpShape(copy)).microseconds(copy.splits, {1})
+    change = OpPrices(OpShape(copy)).effort(copy.splits, {1}) * copy.times
     for op in {op for op, _ in reads}:
         prices = OpPrices(OpShape(op))
         now = {i for i, access in enumerate(prices.shape.accesses) if access.buffer in in_lx}
         copies = {i for i, access in enumerate(op.inputs) if access.buffer is buffer}
-        change += prices.microseconds(op.splits, now)
-        change -= prices.microseconds(op.splits, now - copies)
+        change += prices.effort(op.splits, now) * op.times
+        change -= prices.effort(op.splits, now - copies) * op.times
     return change < 0
 
 
@@ -112,7 +161,7 @@ def _read_source(copy: KernelOp, reads: Reads) -> bool:
         moving = {s: t for s, t in index.strides.items() if t and op.space.get(s, 1) > 1}
         if (
             index.offset != target.index.offset
-            or not moving.items()
+            or (strides and not moving)
             or not set(moving.values()) <= set(strides)
         ):
             return False

@@ -93,13 +93,18 @@ class OpShape:
         """Of the inputs and of the output."""
         key = tuple(splits.items())
         if key not in self._footprints:
-            order = [symbol for symbol, parts in key if parts > 1]
-            if self.contracted in order:  # cores that share a tile are neighbours
-                order = [order[-1], *order[:-1]]
+            order = [symbol for symbol, _ in self.cores_in_order(splits)]
             self._footprints[key] = [
                 self._footprint(i, splits, order) for i in range(len(self.accesses))
             ]
         return self._footprints[key]
+
+    def cores_in_order(self, splits: Splits) -> list[tuple[Symbol, int]]:
+        """The loops that are split, and into how many parts: the first moves from core to core."""
+        order = [(symbol, parts) for symbol, parts in splits.items() if parts > 1]
+        if any(symbol == self.contracted for symbol, _ in order):
+            order = [order[-1], *order[:-1]]  # cores that share a tile are neighbours
+        return order
 
     def walk(self, position: int) -> _Walk:
         if position not in self._walks:
@@ -142,6 +147,15 @@ class OpShape:
         return math.prod(
             math.ceil(self.op.space[symbol] / (elems if symbol == stick else 1))
             for symbol in self.walk(position).strides
+        )
+
+    def sticks_of_core(self, position: int, splits: Splits) -> int:
+        """Of a buffer, by the core that has most."""
+        stick = self.sticks[position]
+        elems = self.accesses[position].buffer.format.elems_per_stick()
+        return math.prod(
+            math.ceil(self.chunk(s, splits.get(s, 1)) / (elems if s == stick else 1))
+            for s in self.walk(position).strides
         )
 
     def may_split(self, symbol: Symbol) -> bool:

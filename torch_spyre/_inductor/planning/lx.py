@@ -110,19 +110,15 @@ def _find_parents(op: KernelOp, time: int, found: dict[Buffer, _Candidate]) -> N
 
 
 def _values(ops: list[KernelOp], candidates: set[Buffer]) -> dict[Buffer, float]:
-    """Nanoseconds that each buffer saves in LX, if all others are there.
-
-    Where memory is not what an op waits for, a little, so that what costs bandwidth is kept away.
-    """
+    """What each buffer saves in LX, if all others are there."""
     values = dict.fromkeys(candidates, 0.0)
     for op in ops:
         prices = OpPrices(OpShape(op))
         touched = [access.buffer for access in prices.shape.accesses]
         in_lx = {i for i, buffer in enumerate(touched) if buffer in candidates}
-        best = prices.microseconds(op.splits, in_lx)
+        best = prices.effort(op.splits, in_lx)
         for buffer in {touched[i] for i in in_lx}:
             outside = {i for i in in_lx if touched[i] is buffer}
-            saved = prices.microseconds(op.splits, in_lx - outside) - best
-            traffic = sum(prices.bytes[i] for i in outside)
-            values[buffer] += op.times * (1e3 * saved + traffic / 1e3)
+            saved = prices.effort(op.splits, in_lx - outside) - best
+            values[buffer] += op.times * 1e3 * saved
     return values

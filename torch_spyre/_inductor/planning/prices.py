@@ -5,6 +5,7 @@ Only counts: the model is the card's, :mod:`torch_spyre.cost`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Set
 
@@ -21,6 +22,12 @@ def lx_available() -> int:
     return lx_limit() if config.lx_planning else 0
 
 
+# What a byte of device memory costs beyond the time an op waits for it, in microseconds: half the
+# time it takes. Among plans that are about as fast, the one that moves less is better: the memory
+# is free for transfers meanwhile, and it takes less power.
+BYTE_MICROSECONDS = 2.5e-6
+
+
 class OpPrices:
     """The prices of one op. Asked again and again for the same, by planners that compare."""
 
@@ -33,35 +40,50 @@ class OpPrices:
         )
         self.moved_by = [symbols_of(access) for access in shape.accesses]
         self.bytes = [STICK_BYTES * shape.sticks_touched(i) for i in range(len(shape.accesses))]
-        self._known: dict[tuple[object, ...], float] = {}
+        self._known: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def microseconds(self, splits: Splits, in_lx: Set[int] = frozenset()) -> float:
         """``in_lx``: positions of the accesses, the output last, that touch LX."""
+        return self._priced(splits, in_lx)[0]
+
+    def effort(self, splits: Splits, in_lx: Set[int] = frozenset()) -> float:
+        """What plans are compared by: the time, and a little for every byte of device memory."""
+        return sum(self._priced(splits, in_lx))
+
+    def _priced(self, splits: Splits, in_lx: Set[int]) -> tuple[float, float]:
         key = (*splits.items(), frozenset(in_lx))
         if key not in self._known:
-            self._known[key] = cost.price(self.cost(splits, in_lx)).total / 1e3
+            op = self.cost(splits, in_lx)
+            traffic = op.read_bytes + op.written_bytes
+            self._known[key] = cost.price(op).total / 1e3, BYTE_MICROSECONDS * traffic
         return self._known[key]
 
     def cost(self, splits: Splits, in_lx: Set[int] = frozenset()) -> cost.OpCost:
         shape = self.shape
         cores = math.prod(splits.values())
-        read = written = lx = 0
+        read = written = lx = ring = link = hops = 0
         for position, moved_by in enumerate(self.moved_by):
-            apart = math.prod(parts for symbol, parts in splits.items() if symbol in moved_by)
             if position in in_lx:
-                lx += STICK_BYTES * shape.footprints(splits)[position].sticks_of_core
+                lx += STICK_BYTES * shape.sticks_of_core(position, splits)
             elif position == len(shape.accesses) - 1:
                 written += self.bytes[position]
             else:
-                read += cost.multicast_bytes(self.bytes[position], cores // apart)
+                order = shape.cores_in_order(splits)
+                apart = tuple((parts, symbol in moved_by) for symbol, parts in order)
+                once, load = cost.shared_read(self.bytes[position], _groups(apart))
+                read += once
+                ring += load.bytes
+                link += load.link_bytes
+                hops = max(hops, load.hops)
         rows = partial_sums = 0
-        if shape.contracted is not None:
-            factor = self.moved_by[1]
-            rows = math.prod(
-                shape.chunk(symbol, parts)
-                for symbol, parts in splits.items()
-                if symbol not in factor
+        if shape.contracted is None:  # the SFP works on whole sticks
+            points = max(
+                shape.sticks_of_core(position, splits) * access.buffer.format.elems_per_stick()
+                for position, access in enumerate(shape.accesses)
             )
+        else:
+            points = shape.largest_part(splits)
+            rows = self.rows(splits)
             results = self.all_points // shape.op.space[shape.contracted]
             partial_sums = (splits.get(shape.contracted, 1) - 1) * results
         op = OPS[shape.op.op]
@@ -70,7 +92,7 @@ class OpPrices:
             passes=cost.sfp_passes(op.name),
             element_bytes=self.element_bytes,
             cores=cores,
-            points=shape.largest_part(splits),
+            points=points,
             all_points=self.all_points,
             rows=rows,
             read_bytes=read,
@@ -78,9 +100,31 @@ class OpPrices:
             lx_bytes=lx,
             all_lx_bytes=lx * cores,
             partial_sums=partial_sums,
+            ring_bytes=ring,
+            ring_link_bytes=link,
+            ring_hops=hops,
         )
+
+    def rows(self, splits: Splits) -> int:
+        """M of a product, of the core that has most."""
+        loops = ((s, parts) for s, parts in splits.items() if s not in self.moved_by[1])
+        return math.prod(self.shape.chunk(symbol, parts) for symbol, parts in loops)
 
     def written_microseconds(self) -> float:
         """To have the result in device memory, if the op did nothing else."""
         op = cost.OpCost(written_bytes=self.bytes[-1])
         return cost.price(op).write / 1e3
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _groups(loops: tuple[tuple[int, bool], ...]) -> tuple[int, ...]:
+    """A number for every core, the same for those that read the same.
+
+    ``loops``: into how many parts each is split, and whether these are other parts of the tensor.
+    """
+    groups, parts_so_far = [0], 1
+    for parts, apart in loops:
+        step = parts_so_far if apart else 0
+        groups = [group + part * step for part in range(parts) for group in groups]
+        parts_so_far *= parts if apart else 1
+    return tuple(groups)

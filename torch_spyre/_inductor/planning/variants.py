@@ -18,7 +18,7 @@ from torch_spyre._inductor.observe import observed
 from torch_spyre._inductor.planning.agree import cut_alike
 from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
-from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones
+from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones, share_invariants
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lx import plan_lx
@@ -36,13 +36,13 @@ class Variant:
     no_room: set[Buffer]  # what could be there, but does not fit
 
     @property
-    def microseconds(self) -> float:
-        """That the card would take for the ops."""
+    def effort(self) -> float:
+        """Of all ops."""
         total = 0.0
         for op in self.ops:
             prices = OpPrices(OpShape(op))
             in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in self.lx}
-            total += prices.microseconds(op.splits, in_lx) * op.times
+            total += prices.effort(op.splits, in_lx) * op.times
         return total
 
 
@@ -54,7 +54,7 @@ def best_variant(ops: list[KernelOp]) -> Variant:
     if not plain.no_room:
         return plain
     variants = [plain, *(_tiled(spare, plain) if config.auto_tiling else ())]
-    return min(variants, key=lambda variant: variant.microseconds)
+    return min(variants, key=lambda variant: variant.effort)
 
 
 def _tiled(spare: list[KernelOp], plain: Variant) -> Iterator[Variant]:
@@ -86,6 +86,10 @@ def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
     for run in (products_first, chunk_large_tensors, divide_work):
         ops = observed(run, ops)
     lx, no_room = plan_lx(ops)
+    shared = share_invariants(ops, lx)
+    if len(shared) > len(ops):
+        ops = shared
+        lx, no_room = plan_lx(ops)
     return Variant(drop_clones(ops, lx), lx, no_room)
 
 

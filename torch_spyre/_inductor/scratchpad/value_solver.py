@@ -25,13 +25,13 @@ Choose = Callable[[list[tuple[int, int]]], int]  # a start, of free ranges (firs
 
 # How long to search. More finds a little more: chosen so that thousands of buffers take well under
 # a second.
-PLACEMENTS = 10_000  # of buffers, for all of them together
+PLACEMENTS = 30_000  # of buffers, for all of them together
 PLACEMENTS_IN_REGIONS = 10_000
 FEWEST_PACKS = 4
-PACKS_A_BUFFER = 8  # few buffers have few orders
+PACKS_A_BUFFER = 24  # few buffers have few orders
 REGION = 24  # buffers
 PACKS_OF_REGION = 60
-ORDERS_CHANGED = 6  # the best ones
+ORDERS_CHANGED = 2  # the best ones
 WORSE = 0.1  # of what is missing, that a change may cost at first; at the end nothing
 SEED = 1
 
