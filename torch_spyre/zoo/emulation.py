@@ -45,8 +45,14 @@ class DLFloat16Emulation(TorchDispatchMode):
             exact = result if wide is None else wide
             for ours, value in zip(tree_leaves(result), tree_leaves(exact), strict=True):
                 if isinstance(ours, torch.Tensor) and ours.dtype in _SHORT:
-                    ours.copy_(rounded(value))
+                    ours.copy_(_in_range(rounded(value), ours.dtype))
         return result
+
+
+def _in_range(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """DLFloat16 reaches further than float16, which many masks fill with its largest number."""
+    largest = torch.finfo(dtype).max
+    return torch.where(exact.isinf(), exact, exact.clamp(-largest, largest))
 
 
 def _wide(tree: Any) -> Any:

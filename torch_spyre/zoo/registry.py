@@ -55,7 +55,7 @@ class ZooModel:
     kind: Kind
     make: Callable[[Size], torch.nn.Module]
     make_inputs: Callable[[Size, int, int], Inputs]
-    result_names: Sequence[str] = ("logits",)  # the first one a result has is compared
+    result_names: Sequence[str] = ("logits",)  # tensors of a result that are compared
 
     def build(self, size: Size = TINY) -> torch.nn.Module:
         """The model with seeded random float32 weights on the CPU, in evaluation mode."""
@@ -70,16 +70,13 @@ class ZooModel:
             return self.make_inputs(size, batch, length)
 
     def output(self, result: Any) -> torch.Tensor:
-        """The tensor of a result that is compared."""
+        """What of a result is compared, as one tensor."""
         if isinstance(result, torch.Tensor):
             return result
         if isinstance(result, tuple):
             return self.output(result[0])
-        for name in self.result_names:
-            value = getattr(result, name, None)
-            if value is not None:
-                return value
-        raise TypeError(f"{self.name} returned {type(result).__name__} without {self.result_names}")
+        values = [getattr(result, name) for name in self.result_names]
+        return values[0] if len(values) == 1 else torch.cat(values)
 
 
 def token_ids(size: Size, batch: int, length: int) -> torch.Tensor:

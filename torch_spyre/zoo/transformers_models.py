@@ -175,6 +175,6 @@ _add(
     "SiglipConfig",
     _siglip,
     _tokens_and_images,
-    ("logits_per_image",),
+    ("image_embeds", "text_embeds"),
 )
 _add("whisper", "speech", "WhisperForConditionalGeneration", "WhisperConfig", _whisper, _speech)
