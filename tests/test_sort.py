@@ -1,5 +1,6 @@
-"""Sorting, top k, medians, modes and membership on the card, against PyTorch on the CPU."""
+"""Sorting, top k, medians, modes, membership, histograms on the card, against the CPU."""
 
+import itertools
 import warnings
 
 import pytest
@@ -328,3 +329,47 @@ def test_isin_takes_many_test_elements_in_parts():
     tests = torch.arange(0, 5000, 7, dtype=torch.int32)
     found = torch.isin(elements.to("spyre"), tests.to("spyre"))
     same(found, torch.isin(elements, tests))
+
+
+# --------------------------------------------------------------------------------------- histograms
+
+
+@given(
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.int32, torch.int64, torch.uint8]),
+    size=st.sampled_from([(0,), (1,), (70,), (3, 66)]),
+    view=st.sampled_from(["whole", "stepped", "offset"]),
+    bins=st.sampled_from([1, 4, 7, 65]),
+    limits=st.sampled_from([(0, 0), (0, 3), (-2.5, 4), (3, 3)]),
+)
+def test_histc(dtype, size, view, bins, limits):
+    """Integers too, which the CPU refuses; counted by plain comparisons with the edges."""
+    # Edges that are not multiples of 1/64 fall on none of these numbers, nor rounding on an edge.
+    host = host_values(size, torch.int32).remainder(512).to(torch.float32) / 64
+    host = (host if dtype.is_floating_point else host.floor()).to(dtype)
+    card = VIEWS[view](host.to("spyre"))
+    host = VIEWS[view](host)
+    low, high = (float(limit) for limit in limits)
+    if low == high and host.numel() > 0:
+        low, high = host.min().item(), host.max().item()
+    if low == high:
+        low, high = low - 1, high + 1
+    edges = torch.linspace(low, high, bins + 1, dtype=torch.float32)
+    values = host.float().flatten()
+    inside = [(values >= a) & (values < b) for a, b in itertools.pairwise(edges)]
+    inside[-1] |= values == high
+    want = torch.stack([each.sum() for each in inside]).to(dtype)
+    same(torch.histc(card, bins, *limits), want)
+    out = torch.empty(0, dtype=dtype, device="spyre")
+    assert torch.histc(card, bins, *limits, out=out) is out
+    same(out, want)
+
+
+def test_histc_ignores_nan_and_refuses_what_the_cpu_refuses():
+    host = torch.tensor([0.0, float("nan"), 2.0, 9.0])
+    assert torch.histc(host.to("spyre"), 2, 0, 2).tolist() == [1, 1]
+    for arguments in ((0, 0, 1), (3, 2, 1), (3, 0, float("inf")), (3, float("nan"), 1)):
+        for tensor in (host, host.to("spyre")):
+            with pytest.raises(RuntimeError):
+                torch.histc(tensor, *arguments)
+    with pytest.raises(RuntimeError, match="not finite"):
+        torch.histc(host.to("spyre"), 2)

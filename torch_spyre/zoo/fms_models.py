@@ -1,0 +1,1 @@
+"""The models of the Foundation Model Stack (`ibm-fms`)."""
