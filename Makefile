@@ -77,8 +77,8 @@ FORCE:
 build: build/dev/build.ninja  ## compile into the source tree (first time: some minutes)
 	@$(NINJA) -C build/dev spyre_card _C
 
-demo: build  ## run the main example
-	@$(RUN) examples/tensor_allocate.py
+demo: build  ## a small Granite generates tokens on the card (ARGS='--checkpoint DIR')
+	@$(RUN) examples/granite_generate.py $(ARGS)
 
 wheel: $(STAMPS)/tools  ## build a wheel into dist/ (compiles once more, some minutes)
 	@echo "[wheel] building into dist/"

@@ -1,7 +1,7 @@
 """Tensors on a Spyre card: allocate, look at the layout, transfer, come back right.
 
-Run with ``make demo``, or ``python examples/tensor_allocate.py`` in an environment that has
-torch-spyre. No card is needed.
+Run with ``python examples/tensor_allocate.py`` in an environment that has torch-spyre. No card is
+needed.
 """
 
 import torch

@@ -6,6 +6,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 
 from torch_spyre import _C
+from torch_spyre.checkpoints import give_back_pages
 from torch_spyre.constants import DEVICE_NAME
 
 
@@ -60,16 +61,30 @@ def move_module(
     weights = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
+        moved = copied(tensor)
+        if moved.device.type == DEVICE_NAME and not non_blocking and not is_lazy(tensor):
+            give_back_pages(tensor)
+        return moved
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
         where, what = _target(tensor, device, dtype)
-        lays_out = id(tensor) in weights and where.type == DEVICE_NAME and not is_lazy(tensor)
-        if not lays_out or tensor.device.type == DEVICE_NAME:
+        if id(tensor) not in weights or where.type != DEVICE_NAME or is_lazy(tensor):
             return tensor.to(where, what, non_blocking=non_blocking)
         size = list(tensor.shape)
         layout = _C.SpyreTensorLayout(size, [size[1], 1], what, [1, 0])
+        if tensor.device.type == DEVICE_NAME and not _lies_as_created(tensor):
+            return tensor.to(where, what, non_blocking=non_blocking)  # somebody chose its layout
         weight = _C.empty_with_layout(size, layout, what, where)
         return weight.copy_(tensor, non_blocking=non_blocking)
 
     return convert_module(model, move)
+
+
+def _lies_as_created(tensor: torch.Tensor) -> bool:
+    """Whether a tensor on the card has the layout of a new one, as loaded weights do."""
+    return _C.get_spyre_tensor_layout(tensor) == _C.SpyreTensorLayout(
+        list(tensor.shape), tensor.dtype
+    )
 
 
 def _target(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torch_spyre import _C
+from torch_spyre import _C, checkpoints
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.model_utils import convert_module, move_module, on_spyre
 from torch_spyre.streams import resolve_device
@@ -27,6 +27,7 @@ def apply() -> None:
     _gradient_scaler()
     _compile()
     _custom_ops()
+    checkpoints.when_imported()
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,102 @@
+"""Decoders compiled as one graph: the tokens of the CPU, few graphs, caches written in place."""
+
+import math
+
+import pytest
+import torch
+from generation import (
+    DECODERS,
+    SLIDING,
+    assert_chosen_by_cpu,
+    generate,
+    moved,
+    on_card,
+    prompts,
+    static_cache,
+)
+from torch._dynamo.utils import counters
+
+import torch_spyre
+from torch_spyre.ops import fallbacks
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+def compiled(name, **options):
+    """The model with a compiled forward; counts begin anew."""
+    model = on_card(name)
+    model.forward = torch.compile(model.forward, fullgraph=True, **options)
+    counters.clear()
+    fallbacks.reset_fallback_counts()
+    return model
+
+
+def graphs():
+    return counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_static_cache(name):
+    model = compiled(name)
+    for seed in (0, 1):
+        inputs = prompts(seed=seed)
+        assert_chosen_by_cpu(name, inputs, generate(model, moved(inputs), "static"))
+        # The prompt, and a token after it; a full sliding window is a third case of transformers.
+        assert graphs() == 2 + (name in SLIDING)
+    assert fallbacks.fallback_counts() == {}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_growing_cache(name):
+    model = compiled(name, dynamic=True)
+    made = 0
+    for length, new_tokens in ((13, 6), (14, 3)):
+        inputs = prompts(seed=length, length=length)
+        assert_chosen_by_cpu(name, inputs, generate(model, moved(inputs), new_tokens=new_tokens))
+        made = made or graphs()
+        assert graphs() == made  # no graph for another length
+    assert made <= 5 if name in SLIDING else made == 2
+    assert fallbacks.fallback_counts() == {}
+
+
+def test_a_seed_decides_what_is_sampled():
+    model = compiled("granite")
+
+    def sampled(seed):
+        torch.manual_seed(seed)
+        return generate(model, moved(prompts()), "static", do_sample=True, top_p=0.9)
+
+    first = sampled(0)
+    assert torch.equal(first, sampled(0))
+    assert not torch.equal(first, sampled(1))
+    assert graphs() == 2
+
+
+def decode_report(length):
+    """What the card does for one token after a prompt, with a cache of this length."""
+    torch._dynamo.reset()
+    model = on_card("granite")
+    ids = prompts(batch=1)["input_ids"].to("spyre")
+    cache = static_cache(model, length)
+    with torch.inference_mode():
+        model(input_ids=ids, past_key_values=cache)
+        step = torch.compile(model, fullgraph=True)
+        return torch_spyre.explain(step, input_ids=ids[:, :1], past_key_values=cache), cache
+
+
+def test_a_token_reads_the_cache_once_and_writes_its_own_row():
+    (short, _), (long, cache) = decode_report(256), decode_report(1024)
+    keys = cache.layers[0].keys
+    layout = keys.device_tensor_layout()
+    bytes_a_token = math.prod(layout.device_size) * 2 // keys.shape[2]
+    added = 2 * bytes_a_token * (1024 - 256)  # keys and values
+    products = [
+        sum(row.read_bytes for row in r.ops if row.name == "batchmatmul") for r in (short, long)
+    ]
+    assert products[1] - products[0] <= 1.1 * added
+    writes = [row for row in long.ops if "index_put" in row.name]
+    assert sum(row.count for row in writes) == 2
+    assert sum(row.written_bytes for row in writes) <= 4 * bytes_a_token
+    # Nothing copies what is cached: all else that grows are the scores.
+    scores = 4 * 1024 * keys.shape[1] * 2 * 8
+    assert long.total.device_bytes - short.total.device_bytes <= added + scores

@@ -1,0 +1,131 @@
+"""Safetensors files straight to the card: one tensor after the other, no second copy of them all.
+
+The safetensors library knows a fixed list of devices. Missing there: devices that it has not heard
+of. ``safe_open(..., device="spyre")`` and what is made of it (``safetensors.torch.load_file``) work
+because the library's entry point is replaced when the library is imported, and not before.
+"""
+
+import ctypes
+import importlib.util
+import mmap
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_spyre.constants import DEVICE_NAME
+
+LARGE_BYTES = 1 << 20  # a tensor whose pages are worth a look
+MADV_PAGEOUT = 21  # Linux: takes pages away, nothing of what is in them
+
+
+def when_imported() -> None:
+    """Let safetensors open files for cards, now or when somebody imports it."""
+    if "safetensors" in sys.modules:
+        _open_for_cards(sys.modules["safetensors"])
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Waits for the first import of safetensors."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != "safetensors":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                _open_for_cards(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _open_for_cards(safetensors: Any) -> None:
+    original: Callable[..., Any] = safetensors.safe_open
+
+    def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
+        if not _is_card(device) or framework not in ("pt", "torch", "pytorch"):
+            return original(filename, framework, device, **options)
+        # Read, not mapped: pages of a mapped file would stay till all of it is loaded.
+        opened = original(filename, framework, "cpu", **{**options, "backend": "pread"})
+        return _FileForCard(opened, torch.device(device))
+
+    safetensors.safe_open = safe_open
+    if "safetensors.torch" in sys.modules:
+        sys.modules["safetensors.torch"].safe_open = safe_open  # type: ignore[attr-defined]
+
+
+def _is_card(device: Any) -> bool:
+    return not isinstance(device, int) and torch.device(device).type == DEVICE_NAME
+
+
+class _FileForCard:
+    """An open file whose tensors come on a card; all else is safetensors' own."""
+
+    def __init__(self, opened: Any, device: torch.device) -> None:
+        self._opened = opened
+        self._device = device
+
+    def __enter__(self) -> "_FileForCard":
+        self._opened.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        return self._opened.get_tensor(name).to(self._device)
+
+    def get_tensors(self) -> dict[str, torch.Tensor]:
+        return {name: self.get_tensor(name) for name in self._opened.keys()}  # noqa: SIM118
+
+    def get_slice(self, name: str) -> "_SliceForCard":
+        return _SliceForCard(self._opened.get_slice(name), self._device)
+
+
+class _SliceForCard:
+    """A tensor of which parts are read."""
+
+    def __init__(self, part: Any, device: torch.device) -> None:
+        self._part = part
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self._part[index].to(self._device)
+
+
+def give_back_pages(tensor: torch.Tensor) -> None:
+    """Let go of host memory of a tensor that lies in a mapped file: a model that was loaded on the
+    CPU and is moved to a card is in memory once. Who reads the tensor again reads the file."""
+    if tensor.device.type != "cpu" or tensor.nbytes < LARGE_BYTES or not tensor.is_contiguous():
+        return
+    page, begin = mmap.PAGESIZE, tensor.data_ptr()
+    if sys.platform != "linux" or not _is_in_a_file(begin):
+        return
+    first, end = -(-begin // page) * page, (begin + tensor.nbytes) // page * page
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), MADV_PAGEOUT)
+
+
+def _is_in_a_file(address: int) -> bool:
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, _, _, _, inode, *_ = line.split(maxsplit=5)
+            begin, end = (int(part, 16) for part in span.split("-"))
+            if begin <= address < end:
+                return inode != "0"
+    return False
