@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -48,24 +48,34 @@ def _encoder(size: Size) -> dict[str, Any]:
     }
 
 
-# Architecture: the variant whose other settings are taken, its kind, what differs in a size.
-ARCHITECTURES: dict[str, tuple[str, Kind, Callable[[Size], dict[str, Any]]]] = {
-    "granite": ("3_1_2b", "decoder", _decoder_with_head_size),
-    "llama": ("3-8b", "decoder", _decoder),
-    "mistral": ("7b", "decoder", _decoder_with_head_size),
-    "mixtral": ("8x7b", "decoder", _mixtral),
-    "qwen3": ("0.6b", "decoder", _decoder_with_head_size),
-    "roberta": ("base", "encoder", _encoder),
-    "bert": ("base", "encoder", _encoder),
+class Architecture(NamedTuple):
+    """A name that the stack knows, with the variant whose settings a size does not change."""
+
+    variant: str
+    kind: Kind
+    config: Callable[[Size], dict[str, Any]]
+
+
+ARCHITECTURES = {
+    "granite": Architecture("3_1_2b", "decoder", _decoder_with_head_size),
+    "llama": Architecture("3-8b", "decoder", _decoder),
+    "mistral": Architecture("7b", "decoder", _decoder_with_head_size),
+    "mixtral": Architecture("8x7b", "decoder", _mixtral),
+    "qwen3": Architecture("0.6b", "decoder", _decoder_with_head_size),
+    "roberta": Architecture("base", "encoder", _encoder),
+    "bert": Architecture("base", "encoder", _encoder),
 }
 
 
-def get_model(architecture: str, size: Size, device: str, dtype: torch.dtype) -> torch.nn.Module:
+def get_model(name: str, size: Size, device: str, dtype: torch.dtype) -> torch.nn.Module:
     """What `fms.models.get_model` makes: random weights, made on the device."""
-    variant, _, config = ARCHITECTURES[architecture]
-    fms_models = importlib.import_module("fms.models")
-    model = fms_models.get_model(
-        architecture, variant, device_type=device, data_type=dtype, **config(size)
+    architecture = ARCHITECTURES[name]
+    model = importlib.import_module("fms.models").get_model(
+        name,
+        architecture.variant,
+        device_type=device,
+        data_type=dtype,
+        **architecture.config(size),
     )
     if head := getattr(model, "classification_head", None):
         # The stack leaves these uninitialised unless a checkpoint is loaded.
@@ -78,12 +88,12 @@ def _inputs(size: Size, batch: int, length: int) -> Inputs:
     return {"x": token_ids(size, batch, length)}
 
 
-def _add(architecture: str, kind: Kind) -> None:
+def _add(name: str, kind: Kind) -> None:
     def make(size: Size) -> torch.nn.Module:
-        return get_model(architecture, size, "cpu", torch.float32)
+        return get_model(name, size, "cpu", torch.float32)
 
-    register(ZooModel(f"fms-{architecture}", "fms", kind, make, _inputs))
+    register(ZooModel(f"fms-{name}", "fms", kind, make, _inputs))
 
 
-for _architecture, (_, _kind, _) in ARCHITECTURES.items():
-    _add(_architecture, _kind)
+for _name, _architecture in ARCHITECTURES.items():
+    _add(_name, _architecture.kind)
