@@ -20,7 +20,7 @@ NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
 
 # lint, test and sanitize go on after a failure with `make --keep-going`.
 .PHONY: help venv build demo test test-card test-python lint lint-python lint-types lint-cpp \
-  format sanitize sanitize-address sanitize-thread wheel bench clean distclean
+  format sanitize sanitize-address sanitize-thread wheel models bench clean distclean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -119,6 +119,9 @@ define sanitized_tests
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
   $(3) $(BIN)/ctest --test-dir build/$(1) --output-on-failure --no-tests=error
 endef
+
+models: build  ## run every model of the zoo on the card and compare with the CPU
+	@$(RUN) -m torch_spyre models $(ARGS)
 
 bench: build  ## run the benchmarks
 	@for file in $$(grep -l __main__ benchmarks/*.py); do \

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch_spyre.environment import VARIABLES
-from torch_spyre.tools import explain_command, ops_command
+from torch_spyre.tools import explain_command, models_command, ops_command
 from torch_spyre.tools.tables import Table, size
 from torch_spyre.version import __version__
 
@@ -77,6 +77,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     explain_command.add_options(explain)
     explain.set_defaults(run=explain_command.run)
+
+    models = commands.add_parser(
+        "models",
+        help="run real models on the card and compare with the CPU",
+        description="Runs models of the zoo on the card, eagerly and compiled: ops, fallbacks, "
+        "graph breaks, times, and errors against the CPU.",
+        epilog="Example: python -m torch_spyre models granite bert --json models.json",
+    )
+    models_command.add_options(models)
+    models.set_defaults(run=models_command.run)
 
     layout = commands.add_parser(
         "layout",

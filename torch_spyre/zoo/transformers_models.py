@@ -158,6 +158,7 @@ _add_decoder(
     lambda size: {
         **_decoder(size),
         **_experts(size),
+        "max_position_embeddings": 131072,  # fits the defaults of its RoPE scaling
         "head_dim": size.head_size,
         "sliding_window": size.window,
     },
