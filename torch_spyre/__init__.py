@@ -50,6 +50,7 @@ def _autoload() -> None:
 
     from torch_spyre import _C, device, logging_config, patches, shutdown
     from torch_spyre.backend import cache_artifact
+    from torch_spyre.ops import experts as experts  # kernels of ops that others define
     from torch_spyre.ops import fallbacks as fallbacks  # tells Python about fallbacks
 
     torch._register_device_module(DEVICE_NAME, device)

@@ -210,6 +210,8 @@ def _custom_ops() -> None:
     """
 
     class Namespace(torch._ops._OpNamespace):
+        __module__ = torch._ops.__name__  # ops are called by it in generated code
+
         def __getattr__(self, op_name: str) -> Any:
             from torch_spyre.ops import custom as custom  # defines them, once
 

@@ -22,6 +22,7 @@ from torch_spyre._inductor.card_ops import CARD_OPS, lower_add, lower_card_op
 from torch_spyre._inductor.products import addmm, matmul
 from torch_spyre._inductor.trace import card_has
 from torch_spyre.constants import DEVICE_NAME
+from torch_spyre.ops import experts
 
 aten = torch.ops.aten
 
@@ -135,6 +136,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table[aten.min.dim] = functools.partial(_extreme, aten.amin, aten.argmin)
     table[aten.max.default] = lambda x: aten.amax(x, list(range(x.dim())))
     table[aten.min.default] = lambda x: aten.amin(x, list(range(x.dim())))
+    if hasattr(torch.ops.moe, "moe_mm"):  # once the Foundation Model Stack is imported
+        table[torch.ops.moe.moe_mm.default] = experts.moe_mm
     return table
 
 

@@ -1,5 +1,6 @@
 // Random ops. The generator of a device draws on the host, and the numbers are sent: the card has
 // none of its own.
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <tuple>
@@ -49,11 +50,29 @@ at::Tensor& draw_into(at::Tensor& self, const Gen& generator, Draw&& draw) {
   return self;
 }
 
+/// As `draw_into`, a part of a large tensor at a time: the host does not hold all of a model's
+/// weights again while they are made. For draws that give the same numbers in parts: `normal_`
+/// draws sixteen at once, and otherwise if it has fewer.
+template <typename Draw>
+at::Tensor& draw_in_parts(at::Tensor& self, const Gen& generator, Draw&& draw) {
+  constexpr std::int64_t kPart = 1 << 20, kRows = 64;
+  const std::int64_t rows = self.dim() ? self.size(0) : 1;
+  if (self.numel() <= kPart || rows < 2 * kRows) return draw_into(self, generator, draw);
+  const std::int64_t at_once = std::max(kPart / (self.numel() / rows) / kRows, std::int64_t{1}) * kRows;
+  for (std::int64_t start = 0; start < rows;) {
+    const std::int64_t left = rows - start, taken = left < 2 * at_once ? left : at_once;
+    at::Tensor part = self.narrow(0, start, taken);
+    draw_into(part, generator, draw);
+    start += taken;
+  }
+  return self;
+}
+
 at::Tensor& uniform_(at::Tensor& self, double from, double to, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.uniform_(from, to, g); });
+  return draw_in_parts(self, generator, [&](auto& t, auto& g) { t.uniform_(from, to, g); });
 }
 at::Tensor& normal_(at::Tensor& self, double mean, double std, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.normal_(mean, std, g); });
+  return draw_in_parts(self, generator, [&](auto& t, auto& g) { t.normal_(mean, std, g); });
 }
 at::Tensor& random_(at::Tensor& self, Gen generator) {
   return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(g); });
