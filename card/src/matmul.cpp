@@ -270,16 +270,15 @@ void MatmulPlan::unpack_streamed_rows(const Operands& operands, const Block& blo
     for (std::int64_t i = 0; i < depth; ++i) a[i] *= kStreamScale;
 }
 
-/// `b` is the start of the batch.
-void MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns,
+/// `b` is the start of the batch. Whether all numbers are known to be finite.
+bool MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns,
                             std::int64_t k, std::int64_t depth, const Workspace& space) const {
   const std::int64_t width = b_.unpacking.width, stride = matmul_.b.stride;
   if (matmul_.b.sticks == Matmul::Sticks::along_n) {
     const std::int64_t offset = k * stride + column / b_.lanes * b_.stick_stride;
     const std::byte* const from = b + (offset + column % b_.lanes) * width;
-    kernels_.pack(b_.unpacking, reinterpret_cast<const char*>(from), stride * width, depth, columns,
-                  space.panel);
-    return;
+    return kernels_.pack(b_.unpacking, reinterpret_cast<const char*>(from), stride * width, depth,
+                         columns, space.panel);
   }
   for (std::int64_t i = 0; i < kernels_.panel_columns; ++i) {
     float* const numbers = space.column + i * kBlockStride;
@@ -290,6 +289,7 @@ void MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_
     }
   }
   kernels_.transpose(space.column, depth, space.panel);
+  return false;
 }
 
 void MatmulPlan::multiply(const Operands& operands, const Block& block,
@@ -303,9 +303,11 @@ void MatmulPlan::multiply(const Operands& operands, const Block& block,
   };
   const auto panel = [&](std::int64_t column, std::int64_t k, const float* a) {
     const std::int64_t depth = std::min(step, matmul_.k - k);
-    pack_panel(b, block.column + column, std::min(kernels_.panel_columns, block.columns - column),
-               k, depth, space);
-    kernel(block.rows, depth, a, space.panel, target + column, space.stride, chunked_ || k == 0);
+    const bool finite =
+        pack_panel(b, block.column + column,
+                   std::min(kernels_.panel_columns, block.columns - column), k, depth, space);
+    kernel(block.rows, depth, a, space.panel, target + column, space.stride, chunked_ || k == 0,
+           finite && small_float(matmul_.a.format));
   };
   if (keeps_rows(block)) {
     // Few rows: the right operand is what takes time. Read it in the order of memory.

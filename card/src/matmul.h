@@ -96,7 +96,7 @@ class MatmulPlan {
                    std::int64_t row_stride, float* a) const;
   void unpack_streamed_rows(const Operands& operands, const Block& block, std::int64_t k,
                             std::int64_t depth, float* a) const;
-  void pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns, std::int64_t k,
+  bool pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns, std::int64_t k,
                   std::int64_t depth, const Workspace& space) const;
   void multiply(const Operands& operands, const Block& block, const Workspace& space) const;
   bool keeps_rows(const Block& block) const;

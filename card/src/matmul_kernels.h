@@ -47,18 +47,19 @@ struct MatmulKernels {
   /// n packed elements to numbers.
   void (*unpack)(const Unpacking& from, const void* src, float* dst, int64_t n);
   /// A panel whose columns lie side by side, `stride` bytes from one step of K to the next:
-  /// panel[k][column], zeros beyond `columns`.
-  void (*pack)(const Unpacking& from, const char* src, int64_t stride, int64_t depth,
+  /// panel[k][column], zeros beyond `columns`. Whether all numbers are known to be finite.
+  bool (*pack)(const Unpacking& from, const char* src, int64_t stride, int64_t depth,
                int64_t columns, float* panel);
   /// The same from numbers rows[column][kBlockStride]. Needs rows up to panel_columns, and columns
   /// up to a multiple of 16, to be readable.
   void (*transpose)(const float* rows, int64_t depth, float* panel);
   /// sums[row][column] (+)= sum over k of a[row][k] * panel[k][column], in the order of k;
-  /// a has kBlockStride numbers a row. `first` starts sums at zero.
+  /// a has kBlockStride numbers a row. `first` starts sums at zero. `skips_zeros`: products with
+  /// the zeros that rows of a end in, as under a causal mask, may be left out.
   void (*multiply)(int64_t rows, int64_t depth, const float* a, const float* panel, float* sums,
-                   int64_t sums_stride, bool first);
+                   int64_t sums_stride, bool first, bool skips_zeros);
   void (*multiply_integers)(int64_t rows, int64_t depth, const float* a, const float* panel,
-                            float* sums, int64_t sums_stride, bool first);
+                            float* sums, int64_t sums_stride, bool first, bool skips_zeros);
 
   /// As `multiply` for few rows and kStreamColumns columns of DLFloat16, read where they are;
   /// a has kStreamDepth numbers a row, times kStreamScale; `stride` counts elements.

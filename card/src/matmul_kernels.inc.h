@@ -139,6 +139,18 @@ inline Floats from_dl16(const void* from) {
 // and unpacked the cheap or the exact way.
 constexpr int64_t kGroup = 4;
 
+/// Whether any bit is set.
+inline bool any_set(Words words) {
+#if defined(__AVX512F__)
+  const auto bits = reinterpret_cast<__m512i>(words);
+  return _mm512_test_epi32_mask(bits, bits) != 0;
+#else
+  uint32_t any = 0;
+  for (int lane = 0; lane < kLanes; ++lane) any |= words[lane];
+  return any != 0;
+#endif
+}
+
 /// Whether one of the codes, shifted left by one, is special.
 template <bool merged>
 inline bool is_special(Codes shifted) {
@@ -147,10 +159,7 @@ inline bool is_special(Codes shifted) {
   return _mm512_cmpge_epu16_mask(reinterpret_cast<__m512i>(shifted),
                                  reinterpret_cast<__m512i>(Codes{} + limit)) != 0;
 #else
-  const auto special = reinterpret_cast<Words>(shifted >= limit);
-  uint32_t any = 0;
-  for (int lane = 0; lane < kLanes; ++lane) any |= special[lane];
-  return any != 0;
+  return any_set(reinterpret_cast<Words>(shifted >= limit));
 #endif
 }
 
@@ -184,18 +193,22 @@ inline void unpack_group(const uint16_t* from, int64_t stride, int64_t count, fl
       store(to + v * kLanes, from_dl16<merged, exact>(from + v * kLanes));
 }
 
+/// Whether all numbers are finite.
 template <bool merged, int vectors>
-inline void unpack_runs(const uint16_t* from, int64_t stride, int64_t count, float* to,
+inline bool unpack_runs(const uint16_t* from, int64_t stride, int64_t count, float* to,
                         int64_t to_stride) {
+  bool finite = true;
   for (int64_t i = 0; i < count; i += kGroup) {
     const int64_t group = count - i < kGroup ? count - i : kGroup;
     const uint16_t* const runs = from + i * stride;
     if (any_special<merged, vectors>(runs, stride, group)) [[unlikely]] {
       unpack_group<merged, true, vectors>(runs, stride, group, to + i * to_stride, to_stride);
+      finite = false;
     } else {
       unpack_group<merged, false, vectors>(runs, stride, group, to + i * to_stride, to_stride);
     }
   }
+  return finite;
 }
 
 template <bool merged>
@@ -234,7 +247,7 @@ void unpack(const Unpacking& from, const void* src, float* dst, int64_t n) {
   }
 }
 
-void pack(const Unpacking& from, const char* src, int64_t stride, int64_t depth, int64_t columns,
+bool pack(const Unpacking& from, const char* src, int64_t stride, int64_t depth, int64_t columns,
           float* panel) {
   const uint16_t* const codes = reinterpret_cast<const uint16_t*>(src);
   if (columns == kPanelColumns && from.kind == Unpacking::dl16)
@@ -246,6 +259,7 @@ void pack(const Unpacking& from, const char* src, int64_t stride, int64_t depth,
     unpack(from, src, panel, columns);
     if (missing) __builtin_memset(panel + columns, 0, missing);
   }
+  return false;
 }
 
 /// Lanes of two vectors for one step of a transposition: blocks of `block` lanes change sides.
@@ -329,15 +343,27 @@ void tile_of(int64_t wanted, int64_t depth, const float* a, const float* panel, 
     tile_of<Vector, rows - 1>(wanted, depth, a, panel, sums, sums_stride, first);
 }
 
+/// The steps after which all rows are zero, or somewhat more.
+inline int64_t used_depth(int64_t rows, int64_t depth, const float* a) {
+  int64_t used = 0;
+  for (int64_t r = 0; r < rows && used < depth; ++r, a += kBlockStride) {
+    int64_t end = depth;
+    while (end - used >= kLanes && !any_set(load<Words>(a + end - kLanes) << 1)) end -= kLanes;
+    used = end;
+  }
+  return used;
+}
+
 template <class Vector>
 void multiply(int64_t rows, int64_t depth, const float* a, const float* panel, float* sums,
-              int64_t sums_stride, bool first) {
+              int64_t sums_stride, bool first, bool skips_zeros) {
   // Tiles of about equal height: a small one would wait for each sum before the next.
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
   for (int64_t row = 0, left = tiles; left > 0; --left) {
     const int64_t count = (rows - row + left - 1) / left;
-    tile_of<Vector, kTileRows>(count, depth, a + row * kBlockStride, panel,
-                               sums + row * sums_stride, sums_stride, first);
+    const float* const left_rows = a + row * kBlockStride;
+    tile_of<Vector, kTileRows>(count, skips_zeros ? used_depth(count, depth, left_rows) : depth,
+                               left_rows, panel, sums + row * sums_stride, sums_stride, first);
     row += count;
   }
 }

@@ -217,6 +217,26 @@ TEST(nan_and_infinity_go_where_they_belong) {
   }
 }
 
+TEST(zeros_at_the_end_of_rows_still_meet_infinity) {
+  Random random(10);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const std::int64_t k : {20, 256, 300, 600}) {
+    for (const bool finite : {true, false}) {
+      Matmul product = product_of(40, 96, k);
+      product.a.m_stride = product.b.stride = product.c.m_stride = 64;
+      product.a.k_stick_stride = product.c.n_stick_stride = 64 * 40;
+      product.b.stick_stride = 64 * k;
+      MatmulCase test{product, {}, {}, {}, {}};
+      test.fill(random, 2);
+      for (std::int64_t row = 0; row < product.m; ++row)  // as under a causal mask
+        for (std::int64_t at = row * k / product.m; at < k; ++at)
+          test.a.set(left_place(product, row, at), row % 2 ? 0.0 : -0.0);
+      if (!finite) test.b.set(right_place(product, k - 3, 70), infinity);
+      check_exact(test);
+    }
+  }
+}
+
 TEST(the_lowest_binade_and_the_largest_values_are_ordinary) {
   // DLFloat16 has no subnormals: 1 is 2^-31 (1 + 2^-9), and 0x7FFD just below Infinity.
   for (const std::int64_t m : {1, 20}) {
