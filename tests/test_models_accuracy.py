@@ -12,7 +12,14 @@ from model_runs import case
 
 from torch_spyre import zoo
 from torch_spyre.zoo.emulation import DLFloat16Emulation, round_weights, rounded
-from torch_spyre.zoo.measure import cast_inputs, cpu_references, rms_difference
+from torch_spyre.zoo.measure import (
+    ERROR_MARGIN,
+    Measurement,
+    Run,
+    cast_inputs,
+    cpu_references,
+    rms_difference,
+)
 from torch_spyre.zoo.training import MarkovText, trained
 
 DL16 = oracle.FORMATS["SEN169_FP16"]
@@ -86,4 +93,16 @@ def test_first_choices_of_decoders(name):
     with torch.inference_mode():
         ours = model.output(module(**cast_inputs(tokens, torch.float16, "spyre"))).float().cpu()
     assert (ours.argmax(-1) == exact.argmax(-1)).float().mean().item() >= 0.99
-    assert rms_difference(ours, exact) <= 1.25 * rms_difference(references.dl16, exact)
+    assert rms_difference(ours, exact) <= ERROR_MARGIN * rms_difference(references.dl16, exact)
+
+
+def test_complaints_about_accuracy():
+    """What `python -m torch_spyre models` ends with an error for."""
+    fine = Run(rms_error_fp32=0.01, top1_agreement=0.995)
+    done = Measurement("granite", "transformers", "decoder", "tiny", 1, 4, 128, trained=True)
+    done.dl16_rms_error, done.eager, done.compiled = 0.01, fine, fine
+    assert done.complaints() == []
+    done.compiled = Run(rms_error_fp32=0.02, top1_agreement=0.9)
+    assert [text.split()[0] for text in done.complaints()] == ["compiled", "compiled"]
+    done.eager = Run(rms_error_fp32=float("nan"), top1_agreement=0.995)
+    assert any("eager results" in text for text in done.complaints())

@@ -155,18 +155,8 @@ def _write_json(path: Path, done: "list[Measurement]", failures: dict[str, str])
 
 
 def _verdict(done: "list[Measurement]", failures: dict[str, str]) -> int:
-    """Not 0 if a model failed, was not one compiled graph, or fell back without a reason."""
-    from torch_spyre.zoo.justified import unjustified
-
-    for each in done:
-        complaints = [
-            f"{op} ran on the CPU"
-            for op in unjustified(each.name, each.eager.fallbacks | each.compiled.fallbacks)
-        ]
-        if each.graph_breaks or each.op_by_op:
-            complaints.append(f"{each.graph_breaks + each.op_by_op} graph breaks")
-        if complaints:
-            failures[each.name] = "; ".join(complaints)
-    for name, failure in failures.items():
-        print(f"error: {name}: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    """Not 0 if a model failed, or is not as it should be."""
+    complaints = {each.name: "; ".join(each.complaints()) for each in done if each.complaints()}
+    for name, complaint in (failures | complaints).items():
+        print(f"error: {name}: {complaint}", file=sys.stderr)
+    return 1 if failures or complaints else 0

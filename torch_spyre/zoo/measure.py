@@ -11,10 +11,15 @@ import torch
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.explanation.record import OTHER, Recording, clock_ns, compilation, recording
 from torch_spyre.zoo.emulation import DLFloat16Emulation, round_weights
+from torch_spyre.zoo.justified import unjustified
 from torch_spyre.zoo.registry import SIZES, Inputs, Size, ZooModel
 from torch_spyre.zoo.training import MarkovText, trained
 
 _TIMED_RUNS = 3
+
+TOP1_WANTED = 0.99  # of a trained decoder's first choices
+# The card rounds where the emulation does, give or take: its error is of the same size.
+ERROR_MARGIN = 1.25
 
 
 @dataclass
@@ -59,6 +64,21 @@ class Measurement:
     graphs: int = 0
     graph_breaks: int = 0
     op_by_op: int = 0  # graphs that could not be compiled
+
+    def complaints(self) -> list[str]:
+        """What is not as it should be."""
+        found = [
+            f"{op} ran on the CPU"
+            for op in unjustified(self.name, self.eager.fallbacks | self.compiled.fallbacks)
+        ]
+        if self.graph_breaks or self.op_by_op:
+            found.append(f"{self.graph_breaks + self.op_by_op} graph breaks")
+        for way, run in (("eager", self.eager), ("compiled", self.compiled)):
+            if not run.rms_error_fp32 <= ERROR_MARGIN * self.dl16_rms_error:  # NaN too
+                found.append(f"{way} results are further from float32 than DLFloat16 explains")
+            if self.trained and (run.top1_agreement or 0) < TOP1_WANTED:
+                found.append(f"{way} first choices differ from float32's")
+        return found
 
 
 @dataclass(frozen=True)
