@@ -279,6 +279,15 @@ def test_a_template_by_hand(rows, columns):
     close(z, (x * 2).sum(0))
 
 
+def test_a_template_without_sizes():
+    runner = SDSCTemplateRunner("sums", lambda: sums(3, 70), kept=1)
+    x = host(3, 70)
+    y, z = (torch.zeros(s, dtype=HALF, device="spyre") for s in [(3, 70), (70,)])
+    runner.run(x.half().to("spyre"), y, z)
+    close(y, x * 2)
+    close(z, (x * 2).sum(0))
+
+
 def test_instances_are_kept_and_forgotten():
     runner = SDSCTemplateRunner("sums", sums, kept=2)
 

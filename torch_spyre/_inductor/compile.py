@@ -27,7 +27,13 @@ from torch.fx.experimental.symbolic_shapes import has_free_symbols
 from torch_spyre import patches
 from torch_spyre._inductor import config
 from torch_spyre._inductor.cache_key import Placement, with_in_key
-from torch_spyre._inductor.errors import CompilerFault, InvalidHint, InvalidSetting, Unsupported
+from torch_spyre._inductor.errors import (
+    CompilerFault,
+    InvalidHint,
+    InvalidInput,
+    InvalidSetting,
+    Unsupported,
+)
 from torch_spyre._inductor.hinted_graph import HintedGraph
 from torch_spyre._inductor.hints import hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
@@ -224,7 +230,7 @@ def reason_of(error: InductorError) -> Unsupported:
     while cause is not None:
         if isinstance(cause, Unsupported):
             return cause
-        cause = cause.__cause__
+        cause = cause.__cause__ or cause.__context__  # Inductor raises "from None" in lowerings
     inner = error.inner_exception
     text = str(inner).strip() or "without a message"
     fault = CompilerFault(f"the compiler failed: {type(inner).__name__}: {text}", hint=REPORT)
@@ -234,7 +240,7 @@ def reason_of(error: InductorError) -> Unsupported:
 
 def op_by_op(gm: GraphModule, reason: Unsupported) -> Callable[..., Any]:
     """The graph as it is, with a warning; or, by the user's choice, an error."""
-    if config.compile_fallback == "error" or isinstance(reason, InvalidHint):
+    if config.compile_fallback == "error" or isinstance(reason, InvalidHint | InvalidInput):
         raise NotCompiled(reason, inspect.currentframe()) from reason
     nodes = sum(node.op not in ("placeholder", "output") for node in gm.graph.nodes)
     log.info("a graph of %d nodes runs op by op: %s", nodes, reason)

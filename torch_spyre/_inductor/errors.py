@@ -83,6 +83,10 @@ class InvalidHint(Unsupported):
     """A hint cannot be honoured. The graph does not run op by op instead: that would hide it."""
 
 
+class InvalidInput(Unsupported):
+    """The user's tensors do not go together, op by op neither: that would only fail later."""
+
+
 def user_line(stack_trace: str) -> str:
     """The innermost line of a stack trace or of an origin, on one line; other text as it is."""
     frames = re.findall(r'File "[^\n]*\n[^\n]*', stack_trace)

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch._inductor import ir, lowering
-from torch._inductor.virtualized import ops
+from torch._inductor.virtualized import V, ops
+
+from torch_spyre._inductor.errors import InvalidInput
 
 aten = torch.ops.aten
 
@@ -39,6 +41,15 @@ def sum_of_products(
 
 def matmul(a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
     """``a @ b`` of equal batch dimensions."""
+    if a.get_dtype() != b.get_dtype():  # PyTorch's shape functions let it pass
+        names = [str(x.get_dtype()).removeprefix("torch.") for x in (a, b)]
+        node = V.graph.current_node
+        raise InvalidInput(
+            f"a product of {names[0]} and {names[1]}: both factors need the same dtype",
+            op=str(node.target),
+            source=node.meta.get("stack_trace") or "",
+            hint=f"convert one of them, for example the input: x.to({b.get_dtype()})",
+        )
     *batch, rows, inner = a.get_size()
     columns = b.get_size()[-1]
     dtype = dtype or a.get_dtype()

@@ -84,7 +84,8 @@ class SDSCTemplateRunner:
 
     def run(self, *args: Any) -> None:
         """Launch; the sizes follow the tensors."""
-        tensors, sizes = args[: -self.sizes], args[-self.sizes :]
+        count = len(args) - self.sizes  # a kernel of no sizes may be a template, too
+        tensors, sizes = args[:count], args[count:]
         where = [(t.device_tensor_layout(), t.storage_offset()) for t in tensors]
         key = (sizes, *where)
         instance = self.instances.get(key)

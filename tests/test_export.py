@@ -1,0 +1,54 @@
+"""``torch.export`` of decoders on the card: exported, run, saved, loaded, compiled."""
+
+import pytest
+import torch
+from generation import DECODERS, on_card, on_cpu, prompts
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+LENGTHS = torch.export.Dim("length", min=2, max=64)
+
+
+def close(name, logits, ids):
+    with torch.inference_mode():
+        want = on_cpu(name)(input_ids=ids.cpu(), use_cache=False).logits
+    scale = want.abs().max().item()
+    torch.testing.assert_close(logits.float().cpu(), want, rtol=0, atol=2**-7 * scale)
+
+
+def exported(name, ids, **options):
+    with torch.no_grad():
+        keywords = {"input_ids": ids, "use_cache": False}
+        return torch.export.export(on_card(name), (), keywords, **options)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_an_exported_decoder_runs(name):
+    ids = prompts(batch=1)["input_ids"].to("spyre")
+    program = exported(name, ids)
+    close(name, program.module()(input_ids=ids, use_cache=False).logits, ids)
+
+
+def test_any_length():
+    ids = prompts(batch=1)["input_ids"].to("spyre")
+    program = exported(
+        "granite", ids, dynamic_shapes={"input_ids": {1: LENGTHS}, "use_cache": None}
+    )
+    for length in (2, 9, 13):
+        part = ids[:, :length]
+        close("granite", program.module()(input_ids=part, use_cache=False).logits, part)
+
+
+def test_a_saved_program(tmp_path):
+    ids = prompts(batch=1)["input_ids"].to("spyre")
+    torch.export.save(exported("granite", ids), tmp_path / "granite.pt2")
+    loaded = torch.export.load(tmp_path / "granite.pt2")
+    assert {tensor.device.type for tensor in loaded.state_dict.values()} == {"spyre"}
+    close("granite", loaded.module()(input_ids=ids, use_cache=False).logits, ids)
+
+
+def test_a_compiled_program():
+    ids = prompts(batch=1)["input_ids"].to("spyre")
+    compiled = torch.compile(exported("granite", ids).module(), fullgraph=True)
+    with torch.inference_mode():
+        close("granite", compiled(input_ids=ids, use_cache=False).logits, ids)
