@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +139,8 @@ def speed(repeats: int) -> bool:
         for _ in range(repeats):
             for name, side in sides.items():
                 side.rewind()
-                times[name].append(seconds(lambda side=side: timing.call(side), timing.calls))
-        modelled = modelled_seconds(lambda timing=timing: timing.call(sides["card"]))
+                times[name].append(seconds(partial(timing.call, side), timing.calls))
+        modelled = modelled_seconds(partial(timing.call, sides["card"]))
         medians = [statistics.median(found) for found in times.values()]
         over_limit = medians[0] > timing.limit * medians[1]
         missed.append(over_limit)

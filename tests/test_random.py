@@ -68,6 +68,19 @@ def test_a_seed_gives_the_numbers_it_gives_on_the_cpu(fill):
     assert torch.equal(drawn(fill, "spyre"), drawn(fill, "cpu"))
 
 
+# Elements: less than a part, several, and remainders of every kind.
+@pytest.mark.parametrize("fill", ["uniform_", "normal_"])
+@pytest.mark.parametrize(
+    "shape", [(65_537,), (200_003,), (127, 1031), (300, 513), (1281, 70), (128, 2, 600)], ids=str
+)
+def test_large_tensors_are_drawn_in_parts_and_get_the_same_numbers(fill, shape):
+    card = torch.Generator("spyre").manual_seed(5)
+    host = torch.Generator().manual_seed(5)
+    ours = FILLS[fill](torch.empty(shape, device="spyre"), card)
+    assert torch.equal(ours.cpu(), FILLS[fill](torch.empty(shape), host))
+    assert torch.equal(card.get_state(), host.get_state())
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_numbers_are_rounded_to_the_device_format(dtype):
     torch.manual_seed(5)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -50,19 +51,26 @@ at::Tensor& draw_into(at::Tensor& self, const Gen& generator, Draw&& draw) {
   return self;
 }
 
-/// As `draw_into`, a part of a large tensor at a time: the host does not hold all of a model's
-/// weights again while they are made. For draws that give the same numbers in parts: `normal_`
-/// draws sixteen at once, and otherwise if it has fewer.
+/// As `draw_into`, a part of a large tensor at a time: the host does not hold a model's weights
+/// once more while they are made. For draws that give the same numbers in parts; `normal_` draws
+/// sixteen at once, and in another way if it has fewer.
 template <typename Draw>
 at::Tensor& draw_in_parts(at::Tensor& self, const Gen& generator, Draw&& draw) {
-  constexpr std::int64_t kPart = 1 << 20, kRows = 64;
+  constexpr std::int64_t kPart = 1 << 16, kRows = 64;
   const std::int64_t rows = self.dim() ? self.size(0) : 1;
   if (self.numel() <= kPart || rows < 2 * kRows) return draw_into(self, generator, draw);
-  const std::int64_t at_once = std::max(kPart / (self.numel() / rows) / kRows, std::int64_t{1}) * kRows;
+  const std::int64_t row = self.numel() / rows;
+  const std::int64_t at_once = std::max<std::int64_t>(kPart / row / kRows, 1) * kRows;
+  at::Generator source = chosen(generator, self.device());
+  std::vector<std::int64_t> sizes = self.sizes().vec();
+  sizes[0] = std::min(rows, 2 * at_once);
+  const at::Tensor host = at::empty(sizes, self.options().device(c10::kCPU));
+  const std::lock_guard lock(source.mutex());
   for (std::int64_t start = 0; start < rows;) {
     const std::int64_t left = rows - start, taken = left < 2 * at_once ? left : at_once;
-    at::Tensor part = self.narrow(0, start, taken);
-    draw_into(part, generator, draw);
+    at::Tensor part = host.narrow(0, 0, taken);
+    draw(part, source.get<SpyreGeneratorImpl>()->host());
+    self.narrow(0, start, taken).copy_(part);
     start += taken;
   }
   return self;
