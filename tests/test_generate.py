@@ -12,6 +12,7 @@ from generation import (
     prompts,
 )
 
+from torch_spyre import zoo
 from torch_spyre.ops import fallbacks
 
 
@@ -77,3 +78,17 @@ def test_tied_weights_stay_one():
     model = model.half().to("spyre")
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert torch.equal(generate(model, moved(prompts())), want)
+
+
+def test_speech_is_transcribed_as_on_the_cpu():
+    """Whisper: an encoder's cache that is written once, and a decoder's that grows."""
+    model, inputs = zoo.get("whisper").build(), zoo.get("whisper").inputs(2, 8)
+    sound = inputs["input_features"]
+    options = {"max_new_tokens": 6, "do_sample": False}
+    want = model.generate(input_features=sound, **options)
+    model = model.half().to("spyre")
+    for cache in (None, "static"):
+        tokens = model.generate(
+            input_features=sound.half().to("spyre"), cache_implementation=cache, **options
+        )
+        assert torch.equal(tokens.cpu(), want)
