@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-
-from sympy import Symbol
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.kernel_ir import Access, KernelOp
+from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.planning.divide_work import SPAN_BYTES, smallest_span
 from torch_spyre._inductor.planning.footprints import OpShape
-from torch_spyre._inductor.views import LinearIndex
 
 
 def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
@@ -36,17 +32,5 @@ def _chunks(op: KernelOp) -> list[KernelOp]:
     size = op.space[symbol]
     if half >= size:
         return [op]
-    parts = [_part(op, symbol, 0, half), _part(op, symbol, half, size - half)]
+    parts = [op.part(symbol, 0, half), op.part(symbol, half, size - half)]
     return [smaller for part in parts for smaller in _chunks(part)]
-
-
-def _part(op: KernelOp, symbol: Symbol, start: int, size: int) -> KernelOp:
-    """The op for some iterations of a loop."""
-
-    def moved(access: Access) -> Access:
-        index = access.index
-        offset = index.offset + start * index.strides.get(symbol, 0)
-        return Access(access.buffer, LinearIndex(offset, index.strides))
-
-    space = op.space | {symbol: size}
-    return replace(op, space=space, inputs=[moved(a) for a in op.inputs], output=moved(op.output))
