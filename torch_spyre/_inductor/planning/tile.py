@@ -13,33 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-import torch
 from sympy import Symbol
 
-from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop, contiguous_strides
-from torch_spyre._inductor.planning.accesses import (
-    MATMUL,
-    neutral_element,
-    stick_symbol,
-)
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
+from torch_spyre._inductor.planning.accesses import stick_symbol
+from torch_spyre._inductor.planning.accumulate import COMBINES, Numbers, accumulate
 from torch_spyre._inductor.planning.shrink import cut_off, shrink, tile_step
 from torch_spyre._inductor.views import LinearIndex
-from torch_spyre.ops.table import OPS
 
 log = logging.getLogger("spyre.inductor.passes")
-
-# How the results of two tiles become one.
-COMBINES = {
-    "sum": "add",
-    MATMUL: "add",
-    "prod": "mul",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "logicalor",
-}
 
 
 class NotTileable(Unsupported):
@@ -103,19 +86,11 @@ class _Made:
     def __init__(self, ops: Sequence[KernelOp]) -> None:
         self.ops = list(ops)  # and those that were there
         self.loops = len({loop for op in ops for loop in op.loops})
-        self.numbers: dict[tuple[float, torch.dtype], Buffer] = {}
+        self.numbers = Numbers()
 
     def loop(self, count: int) -> Loop:
         self.loops += 1
         return Loop(Symbol(f"l{self.loops - 1}", integer=True, nonnegative=True), count)
-
-    def neutral(self, op: str, dtype: torch.dtype) -> Access:
-        value = neutral_element(op, dtype)
-        if (value, dtype) not in self.numbers:
-            name = f"neutral{len(self.numbers)}"
-            layout = SpyreTensorLayout([], dtype)
-            self.numbers[value, dtype] = Buffer(name, dtype, [], [], layout, constant=value)
-        return Access(self.numbers[value, dtype], LinearIndex(0, {}))
 
 
 # ------------------------------------------------------------------------------------------- checks
@@ -250,7 +225,7 @@ class _Run:
         for op in self.body:
             body.append(op)
             if self.tiles.symbols[op] in op.reduced:
-                first, combine, last = _accumulate(op, made)
+                first, combine, last = accumulate(op, made.numbers)
                 self._inside(combine, op)
                 partials.append(op.output.buffer)
                 begin.append(first)
@@ -330,46 +305,3 @@ def _enter(op: KernelOp, symbol: Symbol | None, loop: Loop) -> None:
     op.inputs = [renamed(access) for access in op.inputs]
     op.output = renamed(op.output)
     op.loops = (*op.loops, loop)
-
-
-# --------------------------------------------------------------------------------------- reductions
-
-
-def _accumulate(op: KernelOp, made: _Made) -> tuple[KernelOp, KernelOp, list[KernelOp]]:
-    """Let a reduction give what it has of a tile; returns what makes the whole of it.
-
-    The first op goes before the loop, the second into it, the last ones after it. What is rounded
-    to 16 bits at the end is so once, as without tiles.
-    """
-    target = op.output
-    dtype = target.buffer.dtype
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-    kept = {s: n for s, n in op.space.items() if s not in op.reduced}
-    name = target.buffer.name
-    total = target if wide == dtype else _tensor_like(f"{name}_total", op, wide)
-    partial = _tensor_like(f"{name}_tile", op, wide)
-    op.output = partial
-    base = replace(op, space=kept, inputs=[], output=total, constants={}, exact=False)
-    first = replace(base, op="identity", inputs=[made.neutral(op.op, wide)])
-    so_far = Access(total.buffer, total.index)
-    combine = replace(base, op=COMBINES[op.op], inputs=[so_far, partial])
-    combine.exact = op.exact and OPS[combine.op].int64
-    last = []
-    if total is not target:
-        narrow = DtypeOpTable.get_operator(wide, dtype)
-        assert narrow is not None
-        last = [replace(base, op=narrow, inputs=[total], output=target)]
-    return first, combine, last
-
-
-def _tensor_like(name: str, op: KernelOp, dtype: torch.dtype) -> Access:
-    """A local for the result of an op, with the sticks of the one it has."""
-    own = [s for s in op.space if s not in op.reduced]
-    size = [op.space[s] for s in own]
-    stick = stick_symbol(op.output, op.space)
-    dim = own.index(stick) if stick in own else -1
-    order = [other for other in range(len(size)) if other != dim]
-    buffer = Buffer(name, dtype, size, contiguous_strides(size), local=True)
-    buffer.layout = SpyreTensorLayout(size, buffer.stride, dtype, [*order, dim] if size else [])
-    buffer.tile_of = frozenset(op.loops)
-    return Access(buffer, LinearIndex(0, dict(zip(own, buffer.stride, strict=True))))
