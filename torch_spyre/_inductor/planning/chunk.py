@@ -28,20 +28,37 @@ def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
 
 
 def _chunks(op: KernelOp, numbers: Numbers) -> list[KernelOp]:
-    shape = OpShape(op)
-    symbol = _farthest(shape) if smallest_span(shape) > SPAN_BYTES else None
+    symbol = _to_cut(op)
     if symbol is None:
         return [op]
-    half = math.ceil(shape.units[symbol] / 2) * shape.unit[symbol]
-    size = op.space[symbol]
     if symbol not in op.reduced:
-        parts = [op.part(symbol, 0, half), op.part(symbol, half, size - half)]
+        parts = _halves(op, symbol)
     else:
         op = replace(op)
         first, combine, last = accumulate(op, numbers)
-        one, two = op.part(symbol, 0, half), op.part(symbol, half, size - half)
-        parts = [first, one, combine, two, replace(combine), *last]
+        sums = [each for part in _parts_of_sum(op) for each in (part, replace(combine))]
+        parts = [first, *sums, *last]
     return [smaller for part in parts for smaller in _chunks(part, numbers)]
+
+
+def _parts_of_sum(op: KernelOp) -> list[KernelOp]:
+    """Cut as often as it is what they reduce that leads too far."""
+    symbol = _to_cut(op)
+    if symbol not in op.reduced:
+        return [op]
+    return [smaller for part in _halves(op, symbol) for smaller in _parts_of_sum(part)]
+
+
+def _halves(op: KernelOp, symbol: Symbol) -> list[KernelOp]:
+    shape = OpShape(op)
+    half = math.ceil(shape.units[symbol] / 2) * shape.unit[symbol]
+    return [op.part(symbol, 0, half), op.part(symbol, half, op.space[symbol] - half)]
+
+
+def _to_cut(op: KernelOp) -> Symbol | None:
+    """A loop that leads too far; None if all are within reach, or none can be cut."""
+    shape = OpShape(op)
+    return _farthest(shape) if smallest_span(shape) > SPAN_BYTES else None
 
 
 def _farthest(shape: OpShape) -> Symbol | None:
