@@ -427,7 +427,7 @@ def test_only_products_share_sums():
     ("hint", "words"),
     [
         ({"M": -1}, "tiles of dimension 'M': -1 is not a positive number"),
-        ({"M": 100}, "100 tiles of dimension 'M': its size 256 cannot be so many tiles"),
+        ({"M": 300}, "300 tiles of dimension 'M': its size 256 cannot be so many"),
         ({"N": 4}, "4 tiles of dimension 'N': its size 128 in whole sticks of 64 of "),
         ({"Q": 2}, "no op inside has a dimension 'Q'; there are M, N"),
     ],

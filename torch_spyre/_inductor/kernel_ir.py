@@ -125,7 +125,7 @@ class KernelOp:
     alike: frozenset[Symbol] = frozenset()  # count cores that do the same, each in its own LX
     hints: tuple[Hint, ...] = ()  # of the user, outermost first
     dims: dict[Symbol, DimParts] = field(default_factory=dict)  # of loops whose names are known
-    last_tile: bool = False  # of several; it is smaller than the others
+    last_tile: bool = False  # of several; smaller than the first
 
     @property
     def reduced(self) -> list[Symbol]:

@@ -41,10 +41,11 @@ class Tiles:
     symbols: dict[KernelOp, Symbol]
     name: str = ""  # of the dimension, for messages
     inner: list[Tiles] = field(default_factory=list)  # in this loop
-    share: Fraction = Fraction(1)  # of a loop that a tile is; the last one may be less
+    share: Fraction = Fraction(1)  # of a loop that one of the first tiles is
+    first: int = 0  # so many are; the others, if any, are smaller
 
     def tile(self, op: KernelOp) -> int:
-        """How many iterations of an op are a tile, before it is in the loop."""
+        """How many iterations of an op are one of the first tiles, before it is in the loop."""
         return int(self.share * op.space[self.symbols[op]])
 
     def all(self) -> Iterator[Tiles]:
@@ -68,8 +69,8 @@ def coarse_tile(ops: list[KernelOp], plan: Sequence[Tiles]) -> list[KernelOp]:
 
     Needs final layouts. Afterwards the space of an op is that of one tile; accesses say what the
     first tile touches, and move on by the extent of a loop's symbol, except in buffers that hold
-    one tile only. If tiles cannot be equal the last one is smaller, and its ops come after the
-    loop. Raises :class:`NotTileable` before anything is changed.
+    one tile only. If tiles cannot be equal the last ones are smaller, and their ops come after
+    the loop. Raises :class:`NotTileable` before anything is changed.
     """
     for tiles in plan:
         _check(tiles, {})
@@ -112,26 +113,29 @@ def _check(tiles: Tiles, around: dict[KernelOp, list[Symbol]]) -> None:
             raise tiles.refused(op, "it is tiled already, by a loop around")
         if symbol in op.reduced and op.op not in COMBINES:
             raise tiles.refused(op, f"{op.op} of tiles does not give {op.op} of all")
-    tiles.share = _share(tiles)
+    tiles.share, tiles.first = _sizes(tiles)
     inside = {op: [*around.get(op, []), symbol] for op, symbol in tiles.symbols.items()}
     for inner in tiles.inner:
         _check(inner, {**around, **inside})
 
 
-def _share(tiles: Tiles) -> Fraction:
-    """Of what loops count, how much a tile is: the same for all ops, and as whole sticks need."""
+def _sizes(tiles: Tiles) -> tuple[Fraction, int]:
+    """Of what loops count, how much a tile is: the same for all ops, and as whole sticks need;
+    and how many are so large. The last one is smaller, or several if one does not do."""
     sticks = {op: _sticks(op, symbol) for op, symbol in tiles.symbols.items()}
     steps = {op: Fraction(sticks[op][0], op.space[s]) for op, s in tiles.symbols.items()}
     step = functools.reduce(_common_multiple, steps.values())
     share = math.ceil(1 / (tiles.count * step)) * step
     if math.ceil(1 / share) == tiles.count:
-        return share
+        return share, int(1 / share)
+    if tiles.count * step <= 1 and 1 % step == 0:
+        return share, int(1 / step) % tiles.count
     op = max(steps, key=lambda op: steps[op])
     elems, buffer = sticks[op]
     why = f"its size {op.space[tiles.symbols[op]]}"
     if buffer is not None:
         why += f" in whole sticks of {elems} of {buffer}"
-    raise tiles.refused(op, f"{why} cannot be so many tiles, all but the last equal")
+    raise tiles.refused(op, f"{why} cannot be so many")
 
 
 def _sticks(op: KernelOp, symbol: Symbol) -> tuple[int, Buffer | None]:
@@ -232,18 +236,25 @@ class _Run:
                 body.append(combine)
                 end += last
                 made.ops += [first, combine, *last]
-        rests = self._peel(body, partials, made) if 1 % self.tiles.share else []
-        count = int(1 / self.tiles.share)
-        if count > 1:
-            loop = made.loop(count)
-            for op in body:
-                _enter(op, self.tiles.symbols.get(op), loop)
-            for buffer in partials:
-                buffer.tile_of |= {loop}
+        few = self.tiles.count - self.tiles.first
+        rests = self._peel(body, partials, made) if few else []
+        self._enter_loop(body, made, self.tiles.first)
+        self._enter_loop(rests, made, few)
         parts = [self.before, begin, body, rests, end, self.after]
         for inner in self.tiles.inner:
             parts = [_tiled(part, inner, made) for part in parts]
         return [op for part in parts for op in part]
+
+    def _enter_loop(self, ops: Sequence[KernelOp], made: _Made, count: int) -> None:
+        """Loops of one iteration are none."""
+        if count <= 1:
+            return
+        loop = made.loop(count)
+        for op in ops:
+            symbol = self.tiles.symbols.get(op)
+            if symbol in op.reduced:
+                op.output.buffer.tile_of |= {loop}
+            _enter(op, symbol, loop)
 
     def _inside(self, made: KernelOp, op: KernelOp) -> None:
         for inner in self.tiles.inner:
@@ -253,7 +264,7 @@ class _Run:
     def _peel(
         self, body: Sequence[KernelOp], partials: Sequence[Buffer], made: _Made
     ) -> list[KernelOp]:
-        """Ops for the last tile, the smaller one; those of the body keep the others."""
+        """Ops for the last tiles, the smaller ones; those of the body keep the others."""
         own = {a.buffer for op in body for a in (*op.inputs, op.output) if a.buffer.local}
         own -= {a.buffer for op in made.ops if op not in body for a in (*op.inputs, op.output)}
         places = {buffer: self._place(buffer, body) for buffer in own}
@@ -263,9 +274,10 @@ class _Run:
             symbol = self.tiles.symbols.get(op)
             if symbol is not None:
                 extent = op.space[symbol]
-                start = int(1 / self.tiles.share) * self.tiles.tile(op)
+                start = self.tiles.first * self.tiles.tile(op)
                 rest = replace(op.part(symbol, start, extent - start), last_tile=True)
                 op.space = op.space | {symbol: start}
+                self.tiles.symbols[rest] = symbol
             self._inside(rest, op)
             rests.append(rest)
         made.ops += rests
@@ -275,7 +287,7 @@ class _Run:
         return rests
 
     def _place(self, buffer: Buffer, body: Sequence[KernelOp]) -> tuple[int, int] | None:
-        """Where the last tile begins in a buffer, and how far all of them reach."""
+        """Where the smaller tiles begin in a buffer, and how far all of them reach."""
         steps = {
             self._step(op, access)
             for op in body
@@ -286,7 +298,7 @@ class _Run:
         step = steps.pop()
         if steps or step is None:
             return None
-        return int(1 / self.tiles.share) * step[0], step[1]
+        return self.tiles.first * step[0], step[1]
 
 
 def _enter(op: KernelOp, symbol: Symbol | None, loop: Loop) -> None:
