@@ -104,6 +104,36 @@ def test_product_with_tiles_of_k():
     tiled(product, named("MK"), named("KN", seed=1), loops=1, same_bits=False)
 
 
+def test_softmax_in_uneven_tiles():
+    def softmax(x):
+        with spyre_hint(num_tiles_per_dim={"M": 3}):
+            return torch.softmax(x, -1)
+
+    code = tiled(softmax, named("MN"), loops=1)
+    assert "sympify('l0'): (sympify('86')" in code
+    assert "sympify('c0'): (sympify('84')" in code
+
+
+def test_uneven_loops_nest():
+    """Seven tiles of rows, the last of 34; in each two tiles of columns."""
+
+    def chain(x):
+        with spyre_hint(num_tiles_per_dim={"M": 7, "N": 2}):
+            return torch.relu(x * 2) + 1
+
+    tiled(chain, named("MN"), loops=3)
+
+
+def test_product_in_uneven_tiles_accumulates():
+    declare_tensor_dim("K", 320)
+
+    def product(x, y):
+        with spyre_hint(num_tiles_per_dim={"M": 3, "K": 3}):
+            return torch.relu(x @ y)
+
+    tiled(product, named("MK", 256, 320), named("KN", 320, 128, seed=1), loops=3, same_bits=False)
+
+
 def test_mlp_with_tiles_of_m_keeps_a_tile_of_the_hidden_layer():
     def mlp(x, up, down):
         with spyre_hint(num_tiles_per_dim={"M": 4}):
@@ -324,6 +354,30 @@ def test_work_is_divided_as_told():
     assert_near(got, function(wide(named("MK")), wide(named("KN", seed=1))))
 
 
+def test_uneven_parts_and_tiles_are_divided_as_told():
+    """Three tiles of rows, the last of 84: parts of 11 and 7, and of 11 and 9."""
+
+    def function(x):
+        with spyre_hint(work_div={"M": 8}, num_tiles_per_dim={"M": 3}):
+            return torch.relu(x + 1)
+
+    _, code = code_of(function, named("MN"))
+    assert dict(splits_in(code)) == {"add": [8, 1], "relufwd": [8, 1]}
+    tiled(function, named("MN"), loops=1)
+
+
+def test_a_smaller_last_tile_may_have_fewer_parts():
+    """Six tiles of 15 rows, and one of 10."""
+
+    def function(x):
+        with spyre_hint(work_div={"M": 15}, num_tiles_per_dim={"M": 7}):
+            return x + 1
+
+    declare_tensor_dim("M", 100)
+    code = tiled(function, named("MN", 100, 128), loops=1)
+    assert splits_in(code) == [("add", [15, 1]), ("add", [10, 1])]
+
+
 def test_the_innermost_division_counts_and_tiles_are_divided():
     def function(x):
         with spyre_hint(work_div={"M": 16}, num_tiles_per_dim={"M": 4}):
@@ -340,8 +394,8 @@ def test_the_innermost_division_counts_and_tiles_are_divided():
     [
         ({"M": 0}, ["'M'", "0 is not a positive number"]),
         ({"M": 2.5}, ["'M'", "2.5 is not a positive number"]),
-        ({"M": 3}, ["'M'", "its size 256 is not divisible by 3"]),
-        ({"N": 4}, ["'N'", "its size 128, 2 sticks of 64, is not divisible by 4"]),
+        ({"M": 31}, ["'M'", "its size 256 cannot be 31 parts, all but the last equal"]),
+        ({"N": 4}, ["'N'", "its size 128, 2 sticks of 64, cannot be 4 parts"]),
         ({"M": 32, "N": 2}, ["takes 64 cores, there are 32"]),
         ({"Q": 2}, ["no op inside has a dimension 'Q'; there are M, N"]),
     ],
@@ -373,8 +427,8 @@ def test_only_products_share_sums():
     ("hint", "words"),
     [
         ({"M": -1}, "tiles of dimension 'M': -1 is not a positive number"),
-        ({"M": 3}, "3 tiles of dimension 'M': its size 256 is not divisible by 3"),
-        ({"N": 4}, "4 tiles of dimension 'N': tiles of 32 are no whole sticks of 64"),
+        ({"M": 300}, "300 tiles of dimension 'M': its size 256 cannot be so many"),
+        ({"N": 4}, "4 tiles of dimension 'N': its size 128 in whole sticks of 64 of "),
         ({"Q": 2}, "no op inside has a dimension 'Q'; there are M, N"),
     ],
 )

@@ -165,6 +165,16 @@ def test_rows_too_large_for_the_scratchpads_are_computed_in_tiles():
     check_softmax(kernel, 96, 4096)
 
 
+def test_rows_of_a_prime_number_are_computed_in_tiles_and_a_smaller_one():
+    with config.patch(dxp_lx_frac_avail=TIGHT):
+        kernel = plan_kernel(softmax_ops(97, 4096))
+    loop, *last = kernel.specs
+    assert isinstance(loop, LoopSpec)
+    assert len(last) == len(loop.body)
+    assert sum(each.count("lx") for each in places(kernel)) >= 2 * 9
+    check_softmax(kernel, 97, 4096)
+
+
 def test_grouped_attention_lives_in_the_scratchpads(planned):
     q, k, v = card(1, 16, 256, 64), card(1, 4, 256, 64, seed=1), card(1, 4, 256, 64, seed=2)
 

@@ -212,19 +212,101 @@ def test_a_read_of_other_tiles_begins_another_loop():
     assert tiled[0].output.buffer.size == [8, 64]
 
 
+# ------------------------------------------------------------------------------------------- uneven
+
+
+def test_the_last_tile_may_be_smaller():
+    """Its ops come after the loop, with an intermediate of their own."""
+    tiled, planned = run_everywhere(chain, lambda ops: [tiles(ops, A, 3)])
+    loop, *last = planned.specs
+    assert (loop.count, [spec.op for spec in last]) == (2, ["neg", "add"])
+    assert [each.output.buffer.size for each in tiled if each.op == "neg"] == [[3, 64], [2, 64]]
+    assert [each.last_tile for each in tiled] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "loops"), [(8, 5, [3, 2]), (4, 3, [2]), (11, 7, [4, 3]), (9, 8, [7])]
+)
+def test_several_tiles_are_smaller_if_one_does_not_do(rows, count, loops):
+    tiled, planned = run_everywhere(lambda: chain(m=rows), lambda ops: [tiles(ops, A, count)])
+    assert [entry.count for entry in planned.specs if isinstance(entry, LoopSpec)] == loops
+    assert [each.output.buffer.size for each in tiled if each.op == "neg"] == [[2, 64], [1, 64]]
+
+
+def test_two_uneven_tiles_are_no_loop():
+    _, planned = run_everywhere(lambda: chain(m=5), lambda ops: [tiles(ops, A, 2)])
+    assert [spec.op for spec in planned.specs] == ["neg", "add", "neg", "add"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "count", "sizes"),
+    [(320, 3, [128, 64]), (200, 2, [128, 72]), (200, 4, [64, 8]), (136, 3, [64, 8])],
+)
+def test_the_last_of_tiles_along_sticks_may_have_an_unfinished_one(columns, count, sizes):
+    tiled, _ = run_everywhere(lambda: chain(n=columns), lambda ops: [tiles(ops, B, count)])
+    assert [each.output.buffer.size[1] for each in tiled if each.op == "neg"] == sizes
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+def test_tiles_of_one_row_that_is_no_whole_stick(columns):
+    tiled, _ = run_everywhere(lambda: chain(n=columns), lambda ops: [tiles(ops, A, 8)])
+    assert tiled[0].output.buffer.size == [1, columns]
+
+
+def test_uneven_loops_nest():
+    def plan(ops):
+        return [tiles(ops, A, 3, tiles(ops, B, 3))]
+
+    tiled, planned = run_everywhere(lambda: chain(n=320), plan)
+    kinds = ["loop" if isinstance(entry, LoopSpec) else entry.op for entry in planned.specs]
+    assert kinds == ["loop", "loop", "neg", "add"]
+    sizes = [each.output.buffer.size for each in tiled if each.op == "neg"]
+    assert sizes == [[3, 128], [3, 64], [2, 128], [2, 64]]
+
+
+def test_what_is_read_after_uneven_tiles_stays_whole():
+    def ops():
+        x, out, between = buffer("x", 8, 64), buffer("out", 4, 64), local("t", 8, 64)
+        return [
+            op("neg", {A: 8, B: 64}, [at(x, A, B)], at(between, A, B)),
+            op("neg", {A: 4, B: 64}, [at(between, A, B, offset=2 * 64)], at(out, A, B)),
+        ]
+
+    tiled, _ = run_everywhere(ops, lambda ops: [tiles(ops[:1], A, 3)])
+    assert {each.output.buffer.size[0] for each in tiled} == {8, 4}
+
+
+def test_loops_of_other_lengths_are_cut_at_the_same_places():
+    """Two loops over a dimension, one of them in pairs of rows: tiles are whole pairs."""
+
+    def ops():
+        x, out, between = buffer("x", 10, 64), buffer("out", 10, 64), local("t", 10, 64)
+        rows = Access(between, LinearIndex(0, {A: 128, C: 64, B: 1}))
+        result = Access(out, LinearIndex(0, {A: 128, C: 64, B: 1}))
+        return [
+            op("neg", {A: 10, B: 64}, [at(x, A, B)], at(between, A, B)),
+            op("neg", {A: 5, C: 2, B: 64}, [rows], result),
+        ]
+
+    tiled, _ = run_everywhere(ops, lambda ops: [tiles(ops, A, 3)])
+    assert [each.output.buffer.size[0] for each in tiled if each.output.buffer.local] == [4, 2]
+
+
 # --------------------------------------------------------------------------------------- reductions
 
 
+@pytest.mark.parametrize("count", [4, 6, 10])
 @pytest.mark.parametrize("kind", ["sum", "max", "min"])
-def test_reductions_combine_what_they_have_of_tiles(kind):
+def test_reductions_combine_what_they_have_of_tiles(kind, count):
     def ops():
         x, out = buffer("x", 16, 64, dtype=FULL), buffer("out", 64, dtype=FULL)
         return [op(kind, {A: 16, B: 64}, [at(x, A, B)], at(out, B))]
 
-    _, planned = run_everywhere(ops, lambda ops: [tiles(ops, A, 4)])
-    first, loop = planned.specs
+    _, planned = run_everywhere(ops, lambda ops: [tiles(ops, A, count)])
+    first, loop, *last = planned.specs
     assert first.op == "identity"
     assert len(loop.body) == 2
+    assert len(last) == {4: 0, 6: 2, 10: 1}[count]  # 6 of 2 rows, and a loop of 4 of one
 
 
 def test_a_sum_of_16_bits_is_rounded_once():
@@ -256,11 +338,28 @@ def product(m=8, n=64, k=256):
         lambda ops: [tiles(ops, A, 2, tiles(ops, C, 2))],
         lambda ops: [tiles(ops, C, 2, tiles(ops, A, 4))],
         lambda ops: [tiles(ops, A, 8, tiles(ops, C, 4))],
+        lambda ops: [tiles(ops, A, 3, tiles(ops, C, 4))],
     ],
-    ids=["K", "M", "K in M", "M in K", "K in single rows"],
+    ids=["K", "M", "K in M", "M in K", "K in single rows", "K in M, uneven"],
 )
 def test_tiles_of_a_product(plan):
     run_everywhere(product, plan)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda ops: [tiles(ops, C, 2)],
+        lambda ops: [tiles(ops, B, 2)],
+        lambda ops: [tiles(ops, A, 3, tiles(ops, C, 2))],
+        lambda ops: [tiles(ops, C, 3, tiles(ops, A, 3))],
+        lambda ops: [tiles(ops, C, 2, tiles(ops, A, 5, tiles(ops, B, 2)))],
+        lambda ops: [tiles(ops, A, 5, tiles(ops, C, 2))],
+    ],
+    ids=["K", "N", "K in M", "M in K", "all", "K in two loops over M"],
+)
+def test_uneven_tiles_of_a_product(plan):
+    run_everywhere(lambda: product(m=8, n=72, k=136), plan)
 
 
 def test_an_accumulator_inside_of_a_loop_is_as_large_as_its_tile():
@@ -274,8 +373,8 @@ def test_an_accumulator_inside_of_a_loop_is_as_large_as_its_tile():
 @st.composite
 def plans(draw):
     """Loops around all ops, nested in any order."""
-    counts = {A: draw(st.sampled_from([1, 2, 4])), B: draw(st.sampled_from([1, 3]))}
-    counts[C] = draw(st.sampled_from([1, 2]))
+    counts = {A: draw(st.sampled_from([1, 2, 3, 4, 5])), B: draw(st.sampled_from([1, 2, 3]))}
+    counts[C] = draw(st.sampled_from([1, 2, 3]))
     return [(s, counts[s]) for s in draw(st.permutations([A, B, C])) if counts[s] > 1]
 
 
@@ -289,7 +388,7 @@ def test_any_nest_of_loops_computes_the_same(plan, kept, kind):
     """A chain with a reduction in it, whose result meets what was reduced."""
 
     def ops():
-        space = {A: 4, B: 3, C: 128}
+        space = {A: 5, B: 3, C: 72}
         sizes = list(space.values())
         x = buffer("x", *sizes, dtype=FULL)
         y = buffer("y", *sizes, dtype=FULL)
@@ -325,15 +424,15 @@ def refused(ops, plan):
     return str(caught.value)
 
 
-def test_tiles_are_equal():
-    text = refused(chain(), lambda ops: [tiles(ops, A, 3)])
-    assert "3 tiles of dimension 'c0': its size 8 is not divisible by 3" in text
+def test_no_tile_is_empty():
+    text = refused(chain(), lambda ops: [tiles(ops, A, 9)])
+    assert "9 tiles of dimension 'c0': its size 8 cannot be so many" in text
     assert "op: neg" in text
 
 
 def test_tiles_do_not_cut_sticks():
     text = refused(chain(n=64), lambda ops: [tiles(ops, B, 2)])
-    assert "tiles of 32 are no whole sticks of 64 in x: float16[8, 64]" in text
+    assert "its size 64 in whole sticks of 64 of x: float16[8, 64] cannot be" in text
 
 
 def test_a_loop_is_tiled_once():

@@ -1,6 +1,5 @@
 """Which cores do what, where intermediates lie, and what compiled graphs get of it."""
 
-import importlib
 import itertools
 import math
 
@@ -198,33 +197,6 @@ def test_more_than_a_core_reaches_is_refused_with_a_way_out():
     assert divide_work([each])[0].splits[A] == 32
     with config.patch(sencores=2), pytest.raises(Unsupported, match="CHUNK_LARGE_TENSORS"):
         divide_work([each])
-
-
-def huge_sum(rows=1 << 16, columns=1 << 16):
-    """16 GiB: 32 cores of 256 MiB reach half of it."""
-    x, y, out = (buffer(name, rows, columns, dtype=FULL) for name in ("x", "y", "out"))
-    space = {A: rows, B: columns}
-    return [op("add", space, [at(x, A, B), at(y, A, B)], at(out, A, B))]
-
-
-def test_large_tensors_are_chunked_on_request():
-    with pytest.raises(Unsupported):
-        plan_kernel(huge_sum())
-    with config.patch(chunk_large_tensors=True):
-        kernel = plan_kernel(huge_sum())
-    assert len(kernel.specs) == 2
-    assert [groups_of(kernel)] == [[["add", "add"]]]
-
-
-def test_chunks_compute_the_whole(monkeypatch):
-    for name in ("chunk", "divide_work"):
-        module = importlib.import_module(f"torch_spyre._inductor.planning.{name}")
-        monkeypatch.setattr(module, "SPAN_BYTES", 1 << 10)
-    with config.patch(chunk_large_tensors=True, sencores=4):
-        kernel = plan_kernel(huge_sum(70, 1000))
-    assert len(kernel.specs) > 4
-    x, y = torch.randn(70, 1000), torch.randn(70, 1000)
-    assert torch.equal(run_on_card(kernel, x=x, y=y)["out"], x + y)
 
 
 # ------------------------------------------------------------------------------------------- memory

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import sympy
@@ -125,6 +125,7 @@ class KernelOp:
     alike: frozenset[Symbol] = frozenset()  # count cores that do the same, each in its own LX
     hints: tuple[Hint, ...] = ()  # of the user, outermost first
     dims: dict[Symbol, DimParts] = field(default_factory=dict)  # of loops whose names are known
+    last_tile: bool = False  # of several; smaller than the first
 
     @property
     def reduced(self) -> list[Symbol]:
@@ -136,6 +137,18 @@ class KernelOp:
     def times(self) -> int:
         """How often the loops around run it."""
         return math.prod(loop.count for loop in self.loops)
+
+    def part(self, symbol: Symbol, start: int, size: int) -> KernelOp:
+        """The op for some iterations of a loop."""
+
+        def moved(access: Access) -> Access:
+            index = access.index
+            offset = index.offset + start * index.strides.get(symbol, 0)
+            return Access(access.buffer, LinearIndex(offset, index.strides))
+
+        space = self.space | {symbol: size}
+        inputs = [moved(access) for access in self.inputs]
+        return replace(self, space=space, inputs=inputs, output=moved(self.output))
 
     def reach(self, buffer: Buffer) -> dict[Symbol, int]:
         """What symbols count in all tiles, as far as these move through a buffer."""

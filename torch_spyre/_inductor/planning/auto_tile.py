@@ -13,7 +13,7 @@ from sympy import Symbol
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.prices import lx_available
-from torch_spyre._inductor.planning.tile import Tiles, why_not
+from torch_spyre._inductor.planning.tile import Tiles, can_be_cut
 
 MAX_TILES = 1024
 FAR = 4  # how many buffers away ops are taken along that need not be tiled
@@ -35,7 +35,7 @@ def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 
             counts = [
                 n
                 for n in _counts(op.space[symbol], _needed(symbols, cores))
-                if not any(why_not(each, its, n) for each, its in symbols.items())
+                if can_be_cut(Tiles(n, symbols))
             ][:COUNTS]
             if counts:
                 plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
@@ -129,5 +129,10 @@ def _needed(symbols: dict[KernelOp, Symbol], cores: int) -> int:
 
 
 def _counts(size: int, least: int) -> list[int]:
-    divisors = [n for n in range(least, min(size, MAX_TILES) + 1) if size % n == 0]
-    return [n for n in divisors if n <= 4 * divisors[0]] if divisors else []
+    """Equal tiles if there can be about so many; if not, also such that the last one is smaller."""
+    most = min(size, MAX_TILES)
+    divisors = [n for n in range(least, most + 1) if size % n == 0]
+    near = [n for n in divisors if n <= 4 * divisors[0]]
+    if near and near[0] < 2 * least:
+        return near
+    return sorted({n for n in (least, 2 * least, *near) if n <= most})

@@ -8,45 +8,74 @@ from dataclasses import replace
 from sympy import Symbol
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.kernel_ir import Access, KernelOp
+from torch_spyre._inductor.kernel_ir import KernelOp
+from torch_spyre._inductor.planning.accumulate import COMBINES, Numbers, accumulate
 from torch_spyre._inductor.planning.divide_work import SPAN_BYTES, smallest_span
 from torch_spyre._inductor.planning.footprints import OpShape
-from torch_spyre._inductor.views import LinearIndex
 
 
 def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
     """The ops, those that no split over the cores brings within a core's reach in chunks.
 
-    Ops that compute every element by itself can be cut; others are left to be refused, and so are
-    those in loops, which work on parts already. Needs final layouts. Off unless the knob says
-    otherwise: one tensor of that size is mostly a mistake.
+    Every op can be cut, but argmax and argmin along what they look through: those are left to be
+    refused. Needs final layouts. Off unless the knob says otherwise: one tensor of that size is
+    mostly a mistake.
     """
     if not config.chunk_large_tensors:
         return ops
-    return [part for op in ops for part in _chunks(op)]
+    numbers = Numbers()
+    return [part for op in ops for part in _chunks(op, numbers)]
 
 
-def _chunks(op: KernelOp) -> list[KernelOp]:
+def _chunks(op: KernelOp, numbers: Numbers) -> list[KernelOp]:
+    symbol = _to_cut(op)
+    if symbol is None:
+        return [op]
+    if symbol not in op.reduced:
+        parts = _halves(op, symbol)
+    else:
+        op = replace(op)
+        first, combine, last = accumulate(op, numbers)
+        sums = [each for part in _parts_of_sum(op) for each in (part, replace(combine))]
+        parts = [first, *sums, *last]
+    return [smaller for part in parts for smaller in _chunks(part, numbers)]
+
+
+def _parts_of_sum(op: KernelOp) -> list[KernelOp]:
+    """Cut as often as it is what they reduce that leads too far."""
+    symbol = _to_cut(op)
+    if symbol not in op.reduced:
+        return [op]
+    return [smaller for part in _halves(op, symbol) for smaller in _parts_of_sum(part)]
+
+
+def _halves(op: KernelOp, symbol: Symbol) -> list[KernelOp]:
     shape = OpShape(op)
-    if op.reduced or op.loops or smallest_span(shape) <= SPAN_BYTES:
-        return [op]
-    # The loop that leads farthest; sticks stay whole.
-    symbol = max(op.space, key=lambda s: shape.walk(-1).sticks(s, op.space[s] - 1))
     half = math.ceil(shape.units[symbol] / 2) * shape.unit[symbol]
-    size = op.space[symbol]
-    if half >= size:
-        return [op]
-    parts = [_part(op, symbol, 0, half), _part(op, symbol, half, size - half)]
-    return [smaller for part in parts for smaller in _chunks(part)]
+    return [op.part(symbol, 0, half), op.part(symbol, half, op.space[symbol] - half)]
 
 
-def _part(op: KernelOp, symbol: Symbol, start: int, size: int) -> KernelOp:
-    """The op for some iterations of a loop."""
+def _to_cut(op: KernelOp) -> Symbol | None:
+    """A loop that leads too far; None if all are within reach, or none can be cut."""
+    shape = OpShape(op)
+    return _farthest(shape) if smallest_span(shape) > SPAN_BYTES else None
 
-    def moved(access: Access) -> Access:
-        index = access.index
-        offset = index.offset + start * index.strides.get(symbol, 0)
-        return Access(access.buffer, LinearIndex(offset, index.strides))
 
-    space = op.space | {symbol: size}
-    return replace(op, space=space, inputs=[moved(a) for a in op.inputs], output=moved(op.output))
+def _farthest(shape: OpShape) -> Symbol | None:
+    """Of the loops that can be cut, sticks staying whole, the one that leads farthest.
+
+    Loops around move on by what their symbols count: these stay as they are.
+    """
+    op = shape.op
+    around = {loop.symbol for loop in op.loops}
+    free = [
+        s
+        for s in op.space
+        if shape.units[s] > 1 and s not in around and (s not in op.reduced or op.op in COMBINES)
+    ]
+    walks = [shape.walk(position) for position in range(len(shape.accesses))]
+
+    def steps(symbol: Symbol) -> int:
+        return max(abs(walk.sticks(symbol, op.space[symbol] - 1)) for walk in walks)
+
+    return max(free, key=steps, default=None)

@@ -20,7 +20,7 @@ from sympy import Symbol
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import STICK_BYTES, device_bytes
+from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
 from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
@@ -139,7 +139,7 @@ def _advanced(
         wanted = _wanted(prices.shape, state, reader) if hinted is None and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
         for splits in (*inherited, *(own if rank < FIRST else own[:1]), *wanted):
-            if splits is not own[0] and _changes_sums(prices, splits):
+            if splits is not own[0] and not _may_follow(prices, splits):
                 continue
             after = _with_op(state, prices, splits, gone)
             home = after.homes.get(prices.shape.op.output.buffer)
@@ -204,6 +204,12 @@ def _changes_sums(prices: OpPrices, splits: Splits) -> bool:
     return prices.rows(splits) <= FEW_ROWS < prices.rows(dict.fromkeys(splits, 1))
 
 
+def _may_follow(prices: OpPrices, splits: Splits) -> bool:
+    """Whether an op may be split so because neighbours are."""
+    shape = prices.shape
+    return not _changes_sums(prices, splits) and _span(shape, splits) <= SPAN_BYTES
+
+
 def _cores(splits: Splits) -> int:
     return math.prod(splits.values())
 
@@ -248,8 +254,6 @@ def _even(shape: OpShape, cores: int) -> list[Splits]:
 
 def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
     """Those with which no core reaches farther than it can."""
-    if all(device_bytes(access.buffer) <= SPAN_BYTES for access in shape.accesses):
-        return candidates
     fits = [splits for splits in candidates if _span(shape, splits) <= SPAN_BYTES]
     if not fits:
         span = min(_span(shape, splits) for splits in candidates)
@@ -263,12 +267,13 @@ def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
 
 def smallest_span(shape: OpShape) -> int:
     """Of the bytes from the first to the last that a core touches of a tensor, however split."""
-    if all(device_bytes(access.buffer) <= SPAN_BYTES for access in shape.accesses):
-        return 0
     return min(_span(shape, splits) for splits in _in_turns(shape, _free(shape), config.sencores))
 
 
 def _span(shape: OpShape, splits: Splits) -> int:
+    """Bytes from the first to the last that a core touches; 0 if all cores reach all tensors."""
+    if shape.largest_buffer <= SPAN_BYTES:
+        return 0
     return STICK_BYTES * max(footprint.span for footprint in shape.footprints(splits))
 
 

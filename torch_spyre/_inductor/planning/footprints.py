@@ -15,7 +15,7 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import MATMUL, RESTICKIFY, stick_symbol
+from torch_spyre._inductor.planning.accesses import MATMUL, RESTICKIFY, device_bytes, stick_symbol
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -78,6 +78,11 @@ class OpShape:
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
         self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
+
+    @functools.cached_property
+    def largest_buffer(self) -> int:
+        """Bytes of the largest that the op touches."""
+        return max(device_bytes(access.buffer) for access in self.accesses)
 
     def chunk(self, symbol: Symbol, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""

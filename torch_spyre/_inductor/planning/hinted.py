@@ -128,12 +128,7 @@ def hinted_splits(shape: OpShape) -> Splits | None:
         if symbol in shape.reduced and symbol != shape.contracted and parts > 1:
             why = f"{op.op} reduces it, and only a matrix product can share a sum between cores"
             raise InvalidHint(f"{what}: {why}", op=op)
-        if shape.units[symbol] % parts:
-            unit = shape.unit[symbol]
-            what += f": its size {op.space[symbol]}"
-            what += f", {shape.units[symbol]} sticks of {unit}," if unit > 1 else ""
-            raise InvalidHint(f"{what} is not divisible by {parts}", op=op)
-        splits[symbol] = parts
+        splits[symbol] = _parts(shape, symbol, parts, what)
     cores = math.prod(splits.values())
     if cores > config.sencores:
         text = " x ".join(f"{dim!r} {parts}" for dim, parts in wanted)
@@ -141,6 +136,23 @@ def hinted_splits(shape: OpShape) -> Splits | None:
             f"work_division_hint: {text} takes {cores} cores, there are {config.sencores}", op=op
         )
     return splits if about else None
+
+
+def _parts(shape: OpShape, symbol: Symbol, wanted: int, what: str) -> int:
+    """As many as wanted, the last may be smaller; a smaller tile may have fewer.
+
+    Cores that share a sum have equal parts of it.
+    """
+    op, units, unit = shape.op, shape.units[symbol], shape.unit[symbol]
+    possible = math.ceil(units / math.ceil(units / wanted))
+    if symbol == shape.contracted and units % possible:
+        possible = 1
+    if possible == wanted or op.last_tile:
+        return possible
+    what += f": its size {op.space[symbol]}"
+    what += f", {units} sticks of {unit}," if unit > 1 else ""
+    how = "equal parts" if symbol == shape.contracted else "parts, all but the last equal"
+    raise InvalidHint(f"{what} cannot be {wanted} {how}", op=op)
 
 
 def _loop_to_split(op: KernelOp, dim: str) -> Symbol | None:
