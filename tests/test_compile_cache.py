@@ -5,7 +5,9 @@ import torch
 from compiling import card
 from subprocesses import forked
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
 from torch_spyre.backend import kernel_cache
@@ -170,6 +172,53 @@ def test_layouts_are_not_compared_where_sizes_vary():
     for rows in (3, 70, 200):
         compiled(card(rows, 8))
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_guard_knows_what_lies_so():
+    x = card(64, 128)
+    guard = _C._layout_guard(x.device_tensor_layout())
+    assert guard(x)
+    assert guard(card(64, 128))
+    assert guard(x[1:, 1:])
+    assert not guard(transposed(x))
+    assert not guard(card(128, 64))
+    assert not guard(x.cpu())
+    assert not guard("x")
+    with FakeTensorMode() as mode:
+        assert not guard(mode.from_tensor(x))
+
+
+@pytest.mark.parametrize(
+    "geometry", [((3, 70), (70, 1)), ((), ()), ((4, 5), (1, 4)), ((0, 3), (3, 1))]
+)
+@pytest.mark.parametrize("dtype", [HALF, torch.float32, torch.bool])
+def test_graphs_allocate_what_empty_strided_does(geometry, dtype):
+    ours = _C._empty_strided(*geometry, dtype, 0)
+    dispatched = torch.empty_strided(*geometry, dtype=dtype, device="spyre")
+    assert (ours.shape, ours.stride(), ours.dtype, ours.device) == (
+        dispatched.shape,
+        dispatched.stride(),
+        dispatched.dtype,
+        dispatched.device,
+    )
+    assert ours.device_tensor_layout() == dispatched.device_tensor_layout()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ((3,), (1, 1), HALF, 0),
+        ((3,), (-1,), HALF, 0),
+        ((-3,), (1,), HALF, 0),
+        ((3,), (1,), HALF, 99),
+        ([3], [1], HALF, 0),
+        ((3,), (1,), "float16", 0),
+        ((3,), (1,), HALF),
+    ],
+)
+def test_what_cannot_be_allocated_is_refused(arguments):
+    with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)):
+        _C._empty_strided(*arguments)
 
 
 ARTIFACTS = """

@@ -78,7 +78,8 @@ def test_a_known_source_needs_no_bundle(name, folder):
     assert len(made) == 1
     assert program == first
     check_result(
-        KERNELS[name](), lambda tensors: launch_kernel(SDSCKernelRunner(name, program), tensors)
+        KERNELS[name](),
+        lambda tensors: launch_kernel(SDSCKernelRunner(name, program), tuple(tensors)),
     )
     kernel_cache.program_from(name + "'", make)
     assert len(made) == 2

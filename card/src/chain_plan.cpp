@@ -9,7 +9,7 @@
 namespace spyre::card {
 namespace {
 
-constexpr std::int64_t kPart = 4096;       // elements that are computed at once
+constexpr std::int64_t kPart = 8192;       // elements that are computed at once
 constexpr std::int64_t kBlock = 32768;     // elements of a block, at most
 constexpr std::int64_t kLoaded = 1 << 17;  // elements of all that a block loads and stores
 constexpr std::int64_t kShortLine = 16;    // lines shorter than that are reduced side by side

@@ -46,6 +46,9 @@ inline void map_run(const float* in, float* out, int64_t n, float limit, const O
   });
 }
 
+/// Up to which magnitude exp32_of<true> does.
+constexpr float kExpUsual = 86;
+
 /// Whether exp is 0 for all of them, as where attention is masked.
 inline bool all_vanish(const float* x, int64_t n) {
   int32_t others = 0;
@@ -54,18 +57,18 @@ inline bool all_vanish(const float* x, int64_t n) {
 }
 
 inline void exp_run(const float* in, float* out, int64_t n) {
-  map_run<exp32_of<true>>(in, out, n, 86, [](const float* x, float* y, int64_t count) {
+  map_run<exp32_of<true>>(in, out, n, kExpUsual, [](const float* x, float* y, int64_t count) {
     if (!all_vanish(x, count)) return each_of_run<exp32_of<false>>(x, y, count);
     for (int64_t i = 0; i < count; ++i) y[i] = 0;
   });
 }
 
 inline void sigmoid_run(const float* in, float* out, int64_t n) {
-  map_run<sigmoid32_of<true>>(in, out, n, 86, each_of_run<sigmoid32_of<false>>);
+  map_run<sigmoid32_of<true>>(in, out, n, kExpUsual, each_of_run<sigmoid32_of<false>>);
 }
 
 inline void silu_run(const float* in, float* out, int64_t n) {
-  map_run<silu32_of<true>>(in, out, n, 86, each_of_run<silu32_of<false>>);
+  map_run<silu32_of<true>>(in, out, n, kExpUsual, each_of_run<silu32_of<false>>);
 }
 
 /// Whether quotient_of() does for these: each is 0, or neither too small nor too large.

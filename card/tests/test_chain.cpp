@@ -56,6 +56,34 @@ Chain rms_norm(const Size& size, Form form, DataFormat inside = kSingle) {
   return chain;
 }
 
+/// (x - mean) rsqrt(mean((x - mean)^2) + eps) w + b.
+Chain layer_norm(const Size& size, Form form, DataFormat inside = kSingle) {
+  const auto length = static_cast<double>(size.length);
+  Chain chain;
+  chain.lines = size.lines;
+  chain.length = size.length;
+  chain.tensors = {
+      chain_tensor(0, kDl16, chain, form), chain_tensor(1, kDl16, chain, Form::rows, false),
+      chain_tensor(2, kDl16, chain, Form::rows, false), chain_tensor(3, kDl16, chain, form)};
+  chain.values = {load(0),
+                  reduced(OpFunc::sum, 0, inside),
+                  op(OpFunc::realdiv, {{1}, {-1, length}}, inside),
+                  op(OpFunc::sub, {{0}, {2}}, inside),
+                  op(OpFunc::mul, {{3}, {3}}, inside),
+                  reduced(OpFunc::sum, 4, inside),
+                  op(OpFunc::realdiv, {{5}, {-1, length}}, inside),
+                  op(OpFunc::add, {{6}, {-1, 1e-5}}, inside),
+                  op(OpFunc::rsqrt, {{7}}, inside),
+                  op(OpFunc::sub, {{0}, {2}}, inside),
+                  op(OpFunc::mul, {{9}, {8}}, inside),
+                  load(1),
+                  op(OpFunc::mul, {{10}, {11}}, inside),
+                  load(2),
+                  op(OpFunc::add, {{12}, {13}}, inside)};
+  chain.stores = {{14, 3}};
+  return chain;
+}
+
 /// Any ops, any broadcasting.
 Chain random_chain(std::mt19937& random) {
   const auto pick = [&](const auto& list) { return list[random() % std::size(list)]; };
@@ -162,6 +190,16 @@ TEST(a_norm_with_a_row_of_weights_that_all_lines_share) {
       for (const DataFormat inside : {kDl16, kSingle}) {
         const Chain chain = rms_norm(size, form, inside);
         check_chain(chain, filled_operands(chain, random), "norm");
+      }
+}
+
+TEST(a_norm_whose_stages_are_computed_together) {
+  std::mt19937 random(3);
+  for (const Size& size : kSizes)
+    for (const Form form : kForms)
+      for (const bool specials : {false, true}) {
+        const Chain chain = layer_norm(size, form);
+        check_chain(chain, filled_operands(chain, random, specials), "layer norm");
       }
 }
 

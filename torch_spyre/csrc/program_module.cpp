@@ -70,22 +70,22 @@ struct ExpectedOperand {
 /// A compiled kernel: a program whose first operands are checked, and others that it has itself.
 struct LoadedKernel {
   LoadedProgram program;
-  std::vector<ExpectedOperand> expected;
-  std::vector<at::Tensor> constants;  ///< operands after the arguments
-  std::int64_t pool_bytes;            ///< of an operand before them, made for each launch; 0: none
+  std::vector<ExpectedOperand> expected;  ///< of the first arguments
+  std::vector<at::Tensor> constants;      ///< operands after the arguments
+  std::int64_t pool_bytes;  ///< of an operand before them, made for each launch; 0: none
 
   /// The first argument that is not what the kernel was made for, or -1: then it was launched.
   std::int64_t launch(const py::tuple& arguments) const {
-    TORCH_CHECK(arguments.size() == expected.size(), "the kernel takes ", expected.size(),
+    TORCH_CHECK(arguments.size() >= expected.size(), "the kernel takes ", expected.size(),
                 " tensors, got ", arguments.size(), ".");
     Operands operands;
     if (pool_bytes > 0) operands.emplace_back();
-    for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
       PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), i);
       TORCH_CHECK_TYPE(THPVariable_Check(argument), "argument ", i, " of the kernel is no tensor.");
       const at::Tensor& tensor = operands.emplace_back(THPVariable_Unpack(argument));
       program.check_device(tensor);
-      if (!expected[i].meets(tensor)) return static_cast<std::int64_t>(i);
+      if (i < expected.size() && !expected[i].meets(tensor)) return static_cast<std::int64_t>(i);
     }
     operands.insert(operands.end(), constants.begin(), constants.end());
     const py::gil_scoped_release released;
