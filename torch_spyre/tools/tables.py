@@ -60,13 +60,22 @@ class Table:
         table = importlib.import_module("rich.table").Table(
             title=self.title, title_justify="left", show_header=any(self.headings)
         )
+        width = shutil.get_terminal_size((120, 24)).columns
+        widths = [max(map(len, column)) for column in zip(self.headings, *self.rows, strict=True)]
+        # Where room is short the widest column gives way: a cut number says nothing.
+        widest = widths.index(max(widths))
+        room = width - (sum(widths) - widths[widest]) - 3 * len(widths) - 1
+        widths[widest] = min(widths[widest], max(room, 12))
         for i, heading in enumerate(self.headings):
-            side = "right" if i in self.numbers else "left"
-            table.add_column(heading, justify=side, no_wrap=i == 0 or i in self.numbers)
+            table.add_column(
+                heading,
+                justify="right" if i in self.numbers else "left",
+                no_wrap=i == 0 or i in self.numbers,
+                width=widths[i],
+            )
         for row in self.rows:
             table.add_row(*map(importlib.import_module("rich.markup").escape, row))
         text = io.StringIO()
-        width = shutil.get_terminal_size((120, 24)).columns
         importlib.import_module("rich.console").Console(file=text, width=width).print(table)
         return text.getvalue().rstrip("\n")
 
