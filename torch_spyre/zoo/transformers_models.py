@@ -46,11 +46,18 @@ def _pictures(size: Size) -> dict[str, Any]:
     return {**_layers(size), "image_size": size.image, "patch_size": size.patch}
 
 
+def _granite(size: Size) -> dict[str, Any]:
+    """The multipliers of the released models. The library's defaults of 1 make attention so sharp
+    in random models that 16 bits of any kind are not enough for them."""
+    multipliers = {"attention_multiplier": 1 / size.head_size, "residual_multiplier": 0.22}
+    return {**_decoder(size), **multipliers}
+
+
 def _hybrid(size: Size) -> dict[str, Any]:
     """Mamba layers, and attention in every second place."""
     kinds = ["mamba" if i % 2 == 0 else "attention" for i in range(size.layers)]
     return {
-        **_decoder(size),
+        **_granite(size),
         **_experts(size),
         "layer_types": kinds,
         "shared_intermediate_size": size.intermediate // 2,
@@ -135,8 +142,8 @@ def _add_encoder(name: str, prefix: str) -> None:
     _add(name, "encoder", f"{prefix}Model", f"{prefix}Config", _text, results=_HIDDEN)
 
 
-_add_decoder("granite", "Granite", _decoder)
-_add_decoder("granitemoe", "GraniteMoe", lambda size: {**_decoder(size), **_experts(size)})
+_add_decoder("granite", "Granite", _granite)
+_add_decoder("granitemoe", "GraniteMoe", lambda size: {**_granite(size), **_experts(size)})
 _add_decoder("granitehybrid", "GraniteMoeHybrid", _hybrid)
 _add_decoder("llama", "Llama", _decoder)
 _add_decoder("mistral", "Mistral", lambda size: {**_decoder(size), "sliding_window": size.window})
