@@ -33,7 +33,6 @@ LIKED = 3  # ways to split the next reader that an op considers
 FAR = 8  # how many ops ahead readers are looked for
 TRIED = 16  # of the ways to split an op, those that are best for itself
 WAIT_US = 0.1  # for all cores to meet
-FEW_ROWS = 8  # of a product whose second factor has its sticks along K: summed in another order
 
 
 def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
@@ -139,7 +138,7 @@ def _advanced(
         wanted = _wanted(prices.shape, state, reader) if hinted is None and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
         for splits in (*inherited, *(own if rank < FIRST else own[:1]), *wanted):
-            if splits is not own[0] and not _may_follow(prices, splits):
+            if splits is not own[0] and _span(prices.shape, splits) > SPAN_BYTES:
                 continue
             after = _with_op(state, prices, splits, gone)
             home = after.homes.get(prices.shape.op.output.buffer)
@@ -192,22 +191,7 @@ def _candidates(prices: OpPrices) -> list[Splits]:
         of_result = splits.get(shape.contracted, 1)
         return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
-    same = [splits for splits in candidates if not _changes_sums(prices, splits)]
-    return sorted(same or candidates, key=preference)[:TRIED]
-
-
-def _changes_sums(prices: OpPrices, splits: Splits) -> bool:
-    """Whether a core would sum up K in another order than one core that does all of a product."""
-    shape = prices.shape
-    if shape.contracted is None or shape.sticks[1] != shape.contracted:
-        return False
-    return prices.rows(splits) <= FEW_ROWS < prices.rows(dict.fromkeys(splits, 1))
-
-
-def _may_follow(prices: OpPrices, splits: Splits) -> bool:
-    """Whether an op may be split so because neighbours are."""
-    shape = prices.shape
-    return not _changes_sums(prices, splits) and _span(shape, splits) <= SPAN_BYTES
+    return sorted(candidates, key=preference)[:TRIED]
 
 
 def _cores(splits: Splits) -> int:
