@@ -14,11 +14,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+
+from measuring import in_new_process, over
 
 COLD_LIMIT = 1 / 3  # of CPU Inductor's cold time
 WARM_LIMIT = 1 / 2  # of our own cold time
@@ -56,23 +56,15 @@ def compile_once(device: str, layers: int, hidden: int) -> dict[str, float]:
         }
 
 
-def in_new_process(cache: Path, device: str, layers: int, hidden: int) -> dict[str, float]:
-    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache), "SPYRE_CARD_THREADS": "2"}
-    for name in ("TORCH_SPYRE_CACHE", "TORCH_SPYRE_CACHE_DIR"):
-        environment.pop(name, None)
-    command = [sys.executable, "-W", "ignore", __file__, "--one", device, str(layers), str(hidden)]
-    return json.loads(subprocess.check_output(command, env=environment, text=True))
-
-
 def cold_and_warm(repeats: int) -> bool:
     """Granite of 4 layers; True if a limit was missed."""
     runs: dict[str, list[dict[str, float]]] = {"CPU cold": [], "card cold": [], "card warm": []}
     for _ in range(repeats):
         for device, name in (("cpu", "CPU"), ("spyre", "card")):
             with tempfile.TemporaryDirectory() as folder:
-                runs[f"{name} cold"].append(in_new_process(Path(folder), device, 4, 1024))
+                runs[f"{name} cold"].append(in_new_process(__file__, folder, device, 4, 1024))
                 if device == "spyre":
-                    runs["card warm"].append(in_new_process(Path(folder), device, 4, 1024))
+                    runs["card warm"].append(in_new_process(__file__, folder, device, 4, 1024))
     print(f"Granite of 4 layers, hidden size 1024: seconds, median of {repeats} processes")
     print(f"{'':12}{'import':>10}{'compile':>10}")
     compiled = {}
@@ -100,7 +92,7 @@ def growth(repeats: int) -> bool:
         results = []
         for _ in range(repeats):
             with tempfile.TemporaryDirectory() as folder:
-                results.append(in_new_process(Path(folder), "spyre", layers, 256)["processor"])
+                results.append(in_new_process(__file__, folder, "spyre", layers, 256)["processor"])
         times.append(statistics.median(results))
         print(f"{f'{layers} layers':12}{times[-1]:10.2f}{times[-1] / layers:10.3f}")
     early, late = (
@@ -145,12 +137,6 @@ def launch() -> bool:
         print(f"{name:20}{statistics.median(seconds) * 1e6:10.2f}")
     host = statistics.median(times["kernel.run"]) * 1e6
     return over("kernel.run, microseconds", host, LAUNCH_LIMIT_US)
-
-
-def over(what: str, value: float, limit: float) -> bool:
-    missed = value > limit
-    print(f"{what:36}{value:10.3f}  (at most {limit:.3g}{', MISSED' if missed else ''})")
-    return missed
 
 
 def main() -> int:

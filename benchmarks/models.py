@@ -16,7 +16,6 @@ import copy
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ os.environ.setdefault("SPYRE_CARD_THREADS", "2")  # before the card starts
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import torch
+from measuring import in_new_process, over
 from timing import seconds
 
 from torch_spyre import zoo
@@ -80,12 +80,6 @@ class Side:
 def tokens(model: torch.nn.Module, length: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.randint(3, model.config.vocab_size, (1, length), generator=generator)
-
-
-def over(what: str, value: float, limit: float) -> bool:
-    missed = value > limit
-    print(f"{what:36}{value:10.3f}  (at most {limit:.3g}{', MISSED' if missed else ''})")
-    return missed
 
 
 # ----------------------------------------------------------------------------------------- speed
@@ -180,23 +174,18 @@ def compile_once(device: str) -> dict[str, float]:
 
 def decode_once(size_name: str, new_tokens: int = 8) -> dict[str, float]:
     """In this process: a model made on the card in float16, and what decoding with it takes."""
-    from transformers import GraniteConfig, GraniteForCausalLM, StaticCache
+    # The library imports models when asked for them; that is not loading.
+    from transformers import GraniteForCausalLM as GraniteForCausalLM
+    from transformers import StaticCache
 
-    size = SIZES[size_name]
-    config = GraniteConfig(
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        vocab_size=size.vocabulary,
-    )
     start = time.perf_counter()
+    torch.set_default_dtype(torch.float16)
     with torch.device("spyre"):
-        model = GraniteForCausalLM._from_config(config, dtype=torch.float16).eval()
+        model = zoo.get("granite").build(SIZES[size_name])
+    torch.set_default_dtype(torch.float32)
     torch.spyre.synchronize()
     loaded = time.perf_counter()
-    cache = StaticCache(config=config, max_cache_len=CACHE)
+    cache = StaticCache(config=model.config, max_cache_len=CACHE)
     token = tokens(model, 32).to("spyre")
     token = model(token, past_key_values=cache).logits[:, -1:].argmax(-1)
     compiled = torch.compile(model, dynamic=False)
@@ -217,15 +206,10 @@ def decode_once(size_name: str, new_tokens: int = 8) -> dict[str, float]:
     }
 
 
-def in_new_process(*what: str) -> dict[str, float]:
+def in_empty_process(*what: str) -> dict[str, float]:
     """What one of the functions above finds, with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": folder}
-        for name in ("TORCH_SPYRE_CACHE", "TORCH_SPYRE_CACHE_DIR"):
-            environment.pop(name, None)
-        command = [sys.executable, "-W", "ignore", __file__, "--one", *what]
-        output = subprocess.check_output(command, env=environment, text=True)
-    return json.loads(output.splitlines()[-1])
+        return in_new_process(__file__, folder, *what)
 
 
 def cold_compile() -> bool:
@@ -233,14 +217,14 @@ def cold_compile() -> bool:
     print(f"{'':12}{'prompt':>10}{'token':>10}")
     totals = {}
     for name, device in (("CPU", "cpu"), ("card", "spyre")):
-        found = in_new_process("compile", device)
+        found = in_empty_process("compile", device)
         totals[name] = sum(found.values())
         print(f"{name:12}{found['prompt']:10.2f}{found['token']:10.2f}", flush=True)
     return over("card / CPU", totals["card"] / totals["CPU"], COLD_LIMIT)
 
 
 def memory(size: str = "medium", empty: str = "empty") -> bool:
-    found, without = in_new_process("decode", size), in_new_process("decode", empty)
+    found, without = in_empty_process("decode", size), in_empty_process("decode", empty)
     weights = 2 * found["parameters"]
     used = found["peak"] - without["peak"]
     print(f"\n{found['parameters'] / 1e6:.0f} million parameters made on the card, in float16:")

@@ -13,7 +13,6 @@ from torch_spyre.zoo.registry import SPECIAL_TOKENS, TINY
 
 # One layer says as much as two, where all layers of a model are alike.
 TWO_KINDS_OF_LAYERS = ("gemma2", "gptoss", "granitehybrid")
-DECODERS = [m.name for m in zoo.models() if (m.kind, m.library) == ("decoder", "transformers")]
 SLIDING = ("gemma2", "gptoss", "mistral")  # attention to the last TINY.window tokens
 NEW_TOKENS = 6
 

@@ -12,17 +12,10 @@ from torch_spyre.zoo.measure import ERROR_MARGIN, cast_inputs, cpu_references, r
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
-TRANSFORMERS = [model.name for model in zoo.models() if model.library == "transformers"]
-TEXT = [
-    model.name
-    for model in zoo.models()
-    if model.library == "transformers" and model.kind in ("decoder", "encoder")
-]
-DECODERS = [
-    model.name
-    for model in zoo.models()
-    if model.library == "transformers" and model.kind == "decoder"
-]
+_MODELS = [model for model in zoo.models() if model.library == "transformers"]
+TRANSFORMERS = [model.name for model in _MODELS]
+TEXT = [model.name for model in _MODELS if model.kind in ("decoder", "encoder")]
+DECODERS = [model.name for model in _MODELS if model.kind == "decoder"]
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from generation import DECODERS, on_card, on_cpu, prompts
+from generation import on_card, on_cpu, prompts
+from model_runs import DECODERS
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from generation import (
-    DECODERS,
     assert_chosen_by_cpu,
     generate,
     moved,
@@ -11,6 +10,7 @@ from generation import (
     on_cpu,
     prompts,
 )
+from model_runs import DECODERS
 
 from torch_spyre import zoo
 from torch_spyre.ops import fallbacks

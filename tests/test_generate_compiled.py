@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 from generation import (
-    DECODERS,
     SLIDING,
     assert_chosen_by_cpu,
     generate,
@@ -15,6 +14,7 @@ from generation import (
     prompts,
     static_cache,
 )
+from model_runs import DECODERS
 from torch._dynamo.utils import counters
 
 import torch_spyre

@@ -6,6 +6,7 @@ because the library's entry point is replaced when the library is imported, and 
 """
 
 import ctypes
+import functools
 import importlib.util
 import mmap
 import sys
@@ -109,23 +110,27 @@ class _SliceForCard:
         return self._part[index].to(self._device)
 
 
-def give_back_pages(tensor: torch.Tensor) -> None:
-    """Let go of host memory of a tensor that lies in a mapped file: a model that was loaded on the
-    CPU and is moved to a card is in memory once. Who reads the tensor again reads the file."""
-    if tensor.device.type != "cpu" or tensor.nbytes < LARGE_BYTES or not tensor.is_contiguous():
-        return
-    page, begin = mmap.PAGESIZE, tensor.data_ptr()
-    if sys.platform != "linux" or not _is_in_a_file(begin):
-        return
-    first, end = -(-begin // page) * page, (begin + tensor.nbytes) // page * page
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), MADV_PAGEOUT)
+class MappedFiles:
+    """Where files lie in the memory of this process, as it was when somebody first asked."""
 
+    @functools.cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        if sys.platform != "linux":
+            return []
+        with open("/proc/self/maps") as maps:
+            fields = [line.split(maxsplit=5) for line in maps]
+        spans = (span.split("-") for span, _, _, _, inode, *_ in fields if inode != "0")
+        return [(int(begin, 16), int(end, 16)) for begin, end in spans]
 
-def _is_in_a_file(address: int) -> bool:
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            span, _, _, _, inode, *_ = line.split(maxsplit=5)
-            begin, end = (int(part, 16) for part in span.split("-"))
-            if begin <= address < end:
-                return inode != "0"
-    return False
+    def give_back_pages(self, tensor: torch.Tensor) -> None:
+        """Let go of host memory of a tensor that lies in a mapped file: a model that was loaded on
+        the CPU and is moved to a card is in memory once. Who reads the tensor again reads the
+        file."""
+        if tensor.device.type != "cpu" or tensor.nbytes < LARGE_BYTES or not tensor.is_contiguous():
+            return
+        page, address = mmap.PAGESIZE, tensor.data_ptr()
+        if not any(begin <= address < end for begin, end in self._spans):
+            return
+        first, end = -(-address // page) * page, (address + tensor.nbytes) // page * page
+        size = ctypes.c_size_t(end - first)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), size, MADV_PAGEOUT)

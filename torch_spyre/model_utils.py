@@ -6,7 +6,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 
 from torch_spyre import _C
-from torch_spyre.checkpoints import give_back_pages
+from torch_spyre.checkpoints import MappedFiles
 from torch_spyre.constants import DEVICE_NAME
 
 
@@ -58,12 +58,13 @@ def move_module(
                     " Give a dtype: model.to('spyre', torch.float16)"
                 ) from None
 
+    files = MappedFiles()
     weights = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         moved = copied(tensor)
         if moved.device.type == DEVICE_NAME and not non_blocking and not is_lazy(tensor):
-            give_back_pages(tensor)
+            files.give_back_pages(tensor)
         return moved
 
     def copied(tensor: torch.Tensor) -> torch.Tensor:

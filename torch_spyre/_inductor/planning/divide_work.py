@@ -207,7 +207,7 @@ def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
         splits = dict.fromkeys(shape.op.space, 1)
         left = cores
         for symbol in (*first, *rest):
-            splits[symbol] = _parts(shape.units[symbol], left)
+            splits[symbol] = shape.parts(symbol, left)
             left //= splits[symbol]
         found.setdefault(tuple(splits.values()), splits)
     return list(found.values())
@@ -216,11 +216,6 @@ def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
 def _free(shape: OpShape) -> list[Symbol]:
     """Loops that can be split."""
     return [s for s in shape.op.space if shape.units[s] > 1 and shape.may_split(s)]
-
-
-def _parts(units: int, cores: int) -> int:
-    """How many cores a loop can use: parts as equal as possible, none empty."""
-    return math.ceil(units / math.ceil(units / cores))
 
 
 def _even(shape: OpShape, cores: int) -> list[Splits]:

@@ -84,6 +84,11 @@ class OpShape:
         """Bytes of the largest that the op touches."""
         return max(device_bytes(access.buffer) for access in self.accesses)
 
+    def parts(self, symbol: Symbol, cores: int) -> int:
+        """How many of the cores a loop can use: parts as equal as possible, none empty."""
+        units = self.units[symbol]
+        return math.ceil(units / math.ceil(units / cores))
+
     def chunk(self, symbol: Symbol, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
         if parts == 1:

@@ -144,7 +144,7 @@ def _parts(shape: OpShape, symbol: Symbol, wanted: int, what: str) -> int:
     Cores that share a sum have equal parts of it.
     """
     op, units, unit = shape.op, shape.units[symbol], shape.unit[symbol]
-    possible = math.ceil(units / math.ceil(units / wanted))
+    possible = shape.parts(symbol, wanted)
     if symbol == shape.contracted and units % possible:
         possible = 1
     if possible == wanted or op.last_tile:
