@@ -38,12 +38,6 @@ c10::ScalarType to_dtype(const py::object& object) {
 }
 
 /// Python's integers are wider than a device index: check before they are cut.
-c10::DeviceIndex checked_index(std::int64_t device) {
-  if (device == -1) return runtime::current_device();
-  runtime::check_device_index(device);
-  return static_cast<c10::DeviceIndex>(device);
-}
-
 std::optional<c10::MemoryFormat> to_memory_format(const py::object& object) {
   if (object.is_none()) return std::nullopt;
   return py::cast<c10::MemoryFormat>(object);
@@ -249,14 +243,16 @@ void bind_devices(py::module& module) {
   module.def("_mark_bad_fork", &runtime::mark_bad_fork);
   module.def("device_count", [] { return visible_devices().cards.size(); });
   module.def("_is_available", [] { return visible_device_count() > 0; });
-  module.def("set_device", [](std::int64_t device) { runtime::set_device(checked_index(device)); });
+  module.def("set_device",
+             [](std::int64_t device) { runtime::set_device(runtime::device_or_current(device)); });
   module.def("_check_device_index", &runtime::check_device_index);
   module.def("current_device", [] { return static_cast<int>(runtime::current_device()); });
 
   module.def(
       "_properties",
       [](std::int64_t device) {
-        const card::Properties& properties = runtime::card(checked_index(device)).properties();
+        const card::Properties& properties =
+            runtime::card(runtime::device_or_current(device)).properties();
         py::dict result;
         result["name"] = properties.name;
         result["type"] = properties.type;
@@ -269,11 +265,12 @@ void bind_devices(py::module& module) {
   module.def(
       "_counters",
       [](std::int64_t device) {
-        return counters_dict(runtime::card(checked_index(device)).counters());
+        return counters_dict(runtime::card(runtime::device_or_current(device)).counters());
       },
       py::arg("device"));
   module.def(
-      "_reset_card", [](std::int64_t device) { runtime::card(checked_index(device)).reset(); },
+      "_reset_card",
+      [](std::int64_t device) { runtime::card(runtime::device_or_current(device)).reset(); },
       py::arg("device"), Released());
 }
 
@@ -291,7 +288,7 @@ void bind_memory(py::module& module) {
   module.def(
       "_spyre_get_allocator_stats",
       [](std::int64_t device) {
-        const auto stats = SpyreAllocator::get().getDeviceStats(checked_index(device));
+        const auto stats = SpyreAllocator::get().getDeviceStats(runtime::device_or_current(device));
         py::dict result;
         result["allocated_bytes.all.current"] = stats.allocated_bytes[0].current;
         result["allocation.all.current"] = stats.allocation[0].current;
@@ -299,16 +296,16 @@ void bind_memory(py::module& module) {
       },
       py::arg("device"));
   module.def("_spyre_reset_accumulated_stats", [](std::int64_t device) {
-    SpyreAllocator::get().resetAccumulatedStats(checked_index(device));
+    SpyreAllocator::get().resetAccumulatedStats(runtime::device_or_current(device));
   });
   module.def("_spyre_reset_peak_stats", [](std::int64_t device) {
-    SpyreAllocator::get().resetPeakStats(checked_index(device));
+    SpyreAllocator::get().resetPeakStats(runtime::device_or_current(device));
   });
   module.def(
       "_memory_info",
       [](std::int64_t device) {
         const card::MemoryInfo info =
-            runtime::card(checked_index(device)).memory_info(card::MemoryKind::tensor);
+            runtime::card(runtime::device_or_current(device)).memory_info(card::MemoryKind::tensor);
         py::dict result;
         result["capacity"] = info.capacity;
         result["free"] = info.free;
@@ -324,7 +321,7 @@ void bind_random(py::module& module) {
   module.def(
       "manual_seed",
       [](std::uint64_t seed, std::int64_t device) {
-        at::Generator generator = default_generator(checked_index(device));
+        at::Generator generator = default_generator(runtime::device_or_current(device));
         const std::lock_guard lock(generator.mutex());
         generator.set_current_seed(seed);
       },
@@ -332,23 +329,27 @@ void bind_random(py::module& module) {
   module.def("manual_seed_all", &seed_all, py::arg("seed"));
   module.def(
       "get_rng_state",
-      [](std::int64_t device) { return default_generator(checked_index(device)).get_state(); },
+      [](std::int64_t device) {
+        return default_generator(runtime::device_or_current(device)).get_state();
+      },
       py::arg("device") = -1);
   module.def(
       "set_rng_state",
       [](const at::Tensor& state, std::int64_t device) {
-        at::Generator generator = default_generator(checked_index(device));
+        at::Generator generator = default_generator(runtime::device_or_current(device));
         const std::lock_guard lock(generator.mutex());
         generator.set_state(state);
       },
       py::arg("state"), py::arg("device") = -1);
   module.def(
       "initial_seed",
-      [](std::int64_t device) { return default_generator(checked_index(device)).current_seed(); },
+      [](std::int64_t device) {
+        return default_generator(runtime::device_or_current(device)).current_seed();
+      },
       py::arg("device") = -1);
   module.def(
       "_get_default_generator",
-      [](std::int64_t device) { return default_generator(checked_index(device)); },
+      [](std::int64_t device) { return default_generator(runtime::device_or_current(device)); },
       py::arg("device") = -1);
 }
 

@@ -28,7 +28,7 @@ using Operands = c10::SmallVector<at::Tensor, 8>;
 /// A program in the memory of one card.
 struct LoadedProgram {
   LoadedProgram(const py::bytes& binary, std::int64_t on_device)
-      : device(on_device == -1 ? runtime::current_device() : checked(on_device)) {
+      : device(runtime::device_or_current(on_device)) {
     const std::string_view bytes = binary;
     program =
         runtime::card(device).load_program(std::as_bytes(std::span(bytes.data(), bytes.size())));
@@ -47,12 +47,6 @@ struct LoadedProgram {
 
   c10::DeviceIndex device;
   std::shared_ptr<const card::Program> program;
-
- private:
-  static c10::DeviceIndex checked(std::int64_t device) {
-    runtime::check_device_index(device);
-    return static_cast<c10::DeviceIndex>(device);
-  }
 };
 
 /// What a compiled kernel was made for.

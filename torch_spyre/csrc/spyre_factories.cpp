@@ -25,9 +25,7 @@ namespace spyre {
 namespace {
 
 c10::DeviceIndex resolved(std::optional<c10::Device> device) {
-  if (!device || !device->has_index()) return runtime::current_device();
-  runtime::check_device_index(device->index());
-  return device->index();
+  return runtime::device_or_current(device ? device->index() : -1);
 }
 
 void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
@@ -207,9 +205,7 @@ void record_stream(at::Tensor&, c10::Stream) {}  // submitted work retains the m
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
                          std::int64_t device) {
-  if (device == -1) return new_strided(size, stride, dtype, runtime::current_device());
-  runtime::check_device_index(device);
-  return new_strided(size, stride, dtype, static_cast<c10::DeviceIndex>(device));
+  return new_strided(size, stride, dtype, runtime::device_or_current(device));
 }
 
 at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef stride,

@@ -161,6 +161,12 @@ void check_device_index(std::int64_t device) {
       "AIU_WORLD_SIZE and SPYRE_DEVICES choose them.");
 }
 
+c10::DeviceIndex device_or_current(std::int64_t device) {
+  if (device == -1) return current_device();
+  check_device_index(device);
+  return static_cast<c10::DeviceIndex>(device);
+}
+
 void set_device(c10::DeviceIndex device) {
   check_device_index(device);
   tls_device = device;

@@ -38,5 +38,7 @@ c10::DeviceIndex current_device();
 void set_device(c10::DeviceIndex device);  ///< range-checked
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);
 void check_device_index(std::int64_t device);
+/// The current device for -1; others are range-checked.
+c10::DeviceIndex device_or_current(std::int64_t device);
 
 }  // namespace spyre::runtime
