@@ -260,6 +260,41 @@ def before_scheduling(run: Callable[[Any], None]) -> Iterator[None]:
         GraphLowering._update_scheduler = original  # type: ignore[method-assign]
 
 
+@contextlib.contextmanager
+def loops_as_lowered() -> Iterator[None]:
+    """While a spyre graph is compiled: Inductor leaves the loops of the card's buffers as they are.
+
+    Missing upstream: a device's word in the order of loops and of dimensions in memory. Planning
+    decides both itself, from what lowering left, and to no use Inductor would trace every loop
+    twice more.
+    """
+    from unittest import mock
+
+    from torch._inductor.ir import ComputedBuffer
+
+    fill_order, reorder = ComputedBuffer.get_fill_order, ComputedBuffer.simplify_and_reorder
+
+    def on_card(buffer: ComputedBuffer) -> bool:
+        return buffer.get_device_or_error().type == DEVICE_NAME
+
+    @functools.wraps(fill_order)
+    def get_fill_order(self: ComputedBuffer) -> Any:
+        return None if on_card(self) else fill_order(self)
+
+    @functools.wraps(reorder)
+    def simplify_and_reorder(self: ComputedBuffer, *args: Any, **kwargs: Any) -> Any:
+        if not on_card(self):
+            return reorder(self, *args, **kwargs)
+        sizes, body, _ = self.get_default_sizes_body()
+        return sizes, body
+
+    with (
+        mock.patch.object(ComputedBuffer, "get_fill_order", get_fill_order),
+        mock.patch.object(ComputedBuffer, "simplify_and_reorder", simplify_and_reorder),
+    ):
+        yield
+
+
 def compile_fx() -> None:
     """Inductor's entry point: graphs with spyre tensors are compiled by ``_inductor/compile.py``.
 
