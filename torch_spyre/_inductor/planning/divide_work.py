@@ -130,6 +130,7 @@ def _advanced(
     beam: list[_State], prices: OpPrices, gone: set[Buffer], reader: _Reader | None
 ) -> list[_State]:
     """The best ways to go on with one more op, of those that leave its result alike only one."""
+    room = lx_available()
     hinted = hinted_splits(prices.shape)
     own = _candidates(prices) if hinted is None else [hinted]
     found: dict[object, _State] = {}
@@ -137,10 +138,11 @@ def _advanced(
         inherited = _inherited(prices.shape, state) if hinted is None else ()
         wanted = _wanted(prices.shape, state, reader) if hinted is None and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
-        for splits in (*inherited, *(own if rank < FIRST else own[:1]), *wanted):
+        ways = (*inherited, *(own if rank < FIRST else own[:1]), *wanted)
+        for splits in {id(splits): splits for splits in ways}.values():
             if splits is not own[0] and _span(prices.shape, splits) > SPAN_BYTES:
                 continue
-            after = _with_op(state, prices, splits, gone)
+            after = _with_op(state, prices, splits, gone, room)
             home = after.homes.get(prices.shape.op.output.buffer)
             after.expected = reader.expected(after.homes, home) if reader and home else 0
             key = frozenset((buffer, id(home.footprint)) for buffer, home in after.homes.items())
@@ -149,7 +151,9 @@ def _advanced(
     return sorted(found.values(), key=lambda state: state.cost + state.expected)[:BEAM_WIDTH]
 
 
-def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer]) -> _State:
+def _with_op(
+    state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer], room: int
+) -> _State:
     shape = prices.shape
     footprints = shape.footprints(splits)
     homes, cost, in_lx = dict(state.homes), state.cost, set()
@@ -165,9 +169,9 @@ def _with_op(state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer])
         homes.pop(buffer, None)
     output = shape.op.output.buffer
     if output.local and shape.each_core_has_its_own(len(footprints) - 1, splits):
-        home = _Home(footprints[-1], prices.written_microseconds())
+        home = _Home(footprints[-1], prices.written_microseconds)
         taken = sum(other.bytes_of_core for other in homes.values())
-        if taken + home.bytes_of_core <= lx_available():
+        if taken + home.bytes_of_core <= room:
             in_lx.add(len(footprints) - 1)
             homes[output] = home
     cost += prices.microseconds(splits, in_lx) * shape.op.times
@@ -201,7 +205,7 @@ def _cores(splits: Splits) -> int:
 def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
     """The loops take what they can of the cores, in several orders: outer loops first, or large."""
     by_size = sorted(free, key=lambda s: -shape.units[s])
-    found: dict[tuple[int, ...], Splits] = {}
+    found: dict[int, Splits] = {}
     for first in ((), *((s,) for s in free), *itertools.permutations(free, 2)):
         rest = [s for s in by_size if s not in first]
         splits = dict.fromkeys(shape.op.space, 1)
@@ -209,7 +213,8 @@ def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
         for symbol in (*first, *rest):
             splits[symbol] = shape.parts(symbol, left)
             left //= splits[symbol]
-        found.setdefault(tuple(splits.values()), splits)
+        splits = shape.the(splits)
+        found[id(splits)] = splits
     return list(found.values())
 
 
@@ -228,7 +233,7 @@ def _even(shape: OpShape, cores: int) -> list[Splits]:
             for parts in range(1, config.sencores // _cores(splits) + 1)
             if units % parts == 0
         ]
-    return [splits for splits in found if _cores(splits) >= cores]
+    return [shape.the(splits) for splits in found if _cores(splits) >= cores]
 
 
 def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:

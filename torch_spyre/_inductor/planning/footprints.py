@@ -42,7 +42,7 @@ class Footprint:
     def end(self) -> int:
         return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
 
-    @property
+    @functools.cached_property
     def sticks_of_core(self) -> int:
         """Of the core that has most."""
         return math.prod(count for _, count, _ in self.shape)
@@ -77,7 +77,11 @@ class OpShape:
                 self.unit[stick] = max(self.unit[stick], elems)
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
-        self._footprints: dict[tuple[tuple[Symbol, int], ...], list[Footprint]] = {}
+        # Planning asks for the same again and again, and to hash symbols takes long: what is known
+        # is found by identity, and its key kept beside it.
+        self._splits: dict[tuple[tuple[Symbol, int], ...], dict[Symbol, int]] = {}
+        self._footprints: dict[int, tuple[Splits, list[Footprint]]] = {}
+        self._like: dict[tuple[int, int], tuple[Footprint, dict[Symbol, int] | None]] = {}
 
     @functools.cached_property
     def largest_buffer(self) -> int:
@@ -101,13 +105,16 @@ class OpShape:
 
     def footprints(self, splits: Splits) -> list[Footprint]:
         """Of the inputs and of the output."""
-        key = tuple(splits.items())
-        if key not in self._footprints:
+        known = self._footprints.get(id(splits))
+        if known is None:
             order = [symbol for symbol, _ in self.cores_in_order(splits)]
-            self._footprints[key] = [
-                self._footprint(i, splits, order) for i in range(len(self.accesses))
-            ]
-        return self._footprints[key]
+            found = [self._footprint(i, splits, order) for i in range(len(self.accesses))]
+            known = self._footprints[id(splits)] = splits, found
+        return known[1]
+
+    def the(self, splits: dict[Symbol, int]) -> dict[Symbol, int]:
+        """One object for all splits that are equal."""
+        return self._splits.setdefault(tuple(splits.items()), splits)
 
     def cores_in_order(self, splits: Splits) -> list[tuple[Symbol, int]]:
         """The loops that are split, and into how many parts: the first moves from core to core."""
@@ -144,11 +151,16 @@ class OpShape:
 
     def each_core_has_its_own(self, position: int, splits: Splits) -> bool:
         """Whether the cores together touch all of a buffer, each a part of its own."""
-        layout = self.accesses[position].buffer.layout
-        assert layout is not None
-        if self.sticks_touched(position) != math.prod(layout.device_size[:-1]):
-            return False
-        return not self.footprints(splits)[position].cohort
+        return self._whole[position] and not self.footprints(splits)[position].cohort
+
+    @functools.cached_property
+    def _whole(self) -> list[bool]:
+        """Of which buffers it touches all."""
+        layouts = [access.buffer.layout for access in self.accesses]
+        return [
+            layout is not None and self.sticks_touched(i) == math.prod(layout.device_size[:-1])
+            for i, layout in enumerate(layouts)
+        ]
 
     def sticks_touched(self, position: int) -> int:
         """Of a buffer, by all cores."""
@@ -177,6 +189,12 @@ class OpShape:
 
     def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
+        key = position, id(footprint)
+        if key not in self._like:
+            self._like[key] = footprint, self._splits_like(position, footprint)
+        return self._like[key][1]
+
+    def _splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         walk = self.walk(position)
         found: dict[Symbol, int] = {}
         for _, parts, move in footprint.moves:
@@ -196,10 +214,10 @@ class OpShape:
         Loops of a matrix product have their places.
         """
         if self.contracted is not None:
-            return {symbol: splits.get(symbol, 1) for symbol in self.op.space}
+            return self.the({symbol: splits.get(symbol, 1) for symbol in self.op.space})
         order = iter(splits)
         places = [next(order) if symbol in splits else symbol for symbol in self.op.space]
-        return {symbol: splits.get(symbol, 1) for symbol in places}
+        return self.the({symbol: splits.get(symbol, 1) for symbol in places})
 
 
 class _Walk:

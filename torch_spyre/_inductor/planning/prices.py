@@ -40,7 +40,8 @@ class OpPrices:
         )
         self.moved_by = [symbols_of(access) for access in shape.accesses]
         self.bytes = [STICK_BYTES * shape.sticks_touched(i) for i in range(len(shape.accesses))]
-        self._known: dict[tuple[object, ...], tuple[float, float]] = {}
+        # By the identity of splits, as in OpShape; these are kept beside.
+        self._known: dict[tuple[int, frozenset[int]], tuple[Splits, tuple[float, float]]] = {}
 
     def microseconds(self, splits: Splits, in_lx: Set[int] = frozenset()) -> float:
         """``in_lx``: positions of the accesses, the output last, that touch LX."""
@@ -51,12 +52,13 @@ class OpPrices:
         return sum(self._priced(splits, in_lx))
 
     def _priced(self, splits: Splits, in_lx: Set[int]) -> tuple[float, float]:
-        key = (*splits.items(), frozenset(in_lx))
-        if key not in self._known:
+        key = id(splits), frozenset(in_lx)
+        known = self._known.get(key)
+        if known is None:
             op = self.cost(splits, in_lx)
-            traffic = op.read_bytes + op.written_bytes
-            self._known[key] = cost.price(op).total / 1e3, BYTE_MICROSECONDS * traffic
-        return self._known[key]
+            traffic = BYTE_MICROSECONDS * (op.read_bytes + op.written_bytes)
+            known = self._known[key] = splits, (cost.price(op).total / 1e3, traffic)
+        return known[1]
 
     def cost(self, splits: Splits, in_lx: Set[int] = frozenset()) -> cost.OpCost:
         shape = self.shape
@@ -110,6 +112,7 @@ class OpPrices:
         loops = ((s, parts) for s, parts in splits.items() if s not in self.moved_by[1])
         return math.prod(self.shape.chunk(symbol, parts) for symbol, parts in loops)
 
+    @functools.cached_property
     def written_microseconds(self) -> float:
         """To have the result in device memory, if the op did nothing else."""
         op = cost.OpCost(written_bytes=self.bytes[-1])
