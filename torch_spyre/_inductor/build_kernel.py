@@ -274,14 +274,15 @@ def _body(data: Any, outer: list[Expr], inner: list[Expr]) -> Any:
 
 
 class _Loads(DefaultHandler):
-    """Ops handler that only looks at which indices are loaded, or counted."""
+    """Ops handler that only looks for indices with divisions that are loaded, or counted."""
 
     def __init__(self, space: dict[Symbol, int]) -> None:
         self.space = space
         self.indices: list[Expr] = []
 
     def load(self, name: str, index: Expr) -> Any:
-        self.indices.append(simplified(index, self.space))
+        if sympy.sympify(index).has(FloorDiv, ModularIndexing):
+            self.indices.append(simplified(index, self.space))
         return name
 
     def index_expr(self, expr: Expr, dtype: torch.dtype) -> Any:
