@@ -1,5 +1,6 @@
 """Set-up that all tests share: two software cards, and how hypothesis looks for examples."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -49,6 +50,47 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.line(supported_operations.counts(findings).plain())
         if config.getoption("write_supported_operations"):
             supported_operations.write(section, findings)
+
+
+@pytest.fixture
+def native():
+    """Nothing may fall back to the CPU."""
+    from torch_spyre.ops.fallbacks import refused
+
+    with refused():
+        yield
+
+
+@pytest.fixture
+def no_downcast_warning():
+    """int64 tensors, of 32 bits on the card, come without a word."""
+    import torch
+
+    torch.spyre.set_downcast_warning(False)
+    yield
+    torch.spyre.set_downcast_warning(True)
+
+
+@pytest.fixture
+def settled():
+    """Before and after: nothing is in flight; device 0 and the default streams are current."""
+    import torch
+
+    def settle():
+        for device in (0, 1):
+            torch.spyre.set_stream(torch.spyre.default_stream(device))
+        torch.spyre.set_device(0)
+        torch.spyre.synchronize()
+
+    settle()
+    yield
+    settle()
+
+
+@pytest.fixture
+def collected(settled):
+    """And nothing of an earlier test waits for the garbage collector."""
+    gc.collect()
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ import warnings
 import numpy
 import pytest
 import torch
+from oracle import DEVICE_DTYPES as DTYPES
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2fnuz]
-INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
-DTYPES = [*FLOATS, torch.bool, *INTEGERS, *FLOAT8]
 HOST_ONLY = [
     torch.float64,
     torch.uint16,
@@ -326,42 +325,6 @@ def test_indexed_assignment_writes_views():
     same(card, host)
 
 
-# ----------------------------------------------------------------------------------- fills of views
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda t: t[1],
-        lambda t: t[:, 3:9],
-        lambda t: t[2:4, 60:70],
-        lambda t: t[::2, ::3],
-        lambda t: t.t()[5:8],
-        lambda t: t[3, 69],
-        lambda t: t[4:4],
-    ],
-    ids=["row", "columns", "across a stick", "strided", "transposed", "element", "nothing"],
-)
-def test_fill_and_zero_touch_nothing_but_the_view(view, dtype):
-    host = torch.ones(5, 140, dtype=dtype)
-    card = host.to("spyre")
-    view(card).zero_()
-    view(host).zero_()
-    same(card, host)
-    value = 1 if dtype == torch.bool else 4
-    view(card).fill_(value)
-    view(host).fill_(value)
-    same(card, host)
-
-
-def test_fill_takes_tensors_of_either_device():
-    card = torch.zeros(3, device="spyre")
-    assert card.fill_(torch.tensor(2)).tolist() == [2.0] * 3
-    assert card.fill_(torch.tensor(5.0, device="spyre")).tolist() == [5.0] * 3
-    assert card.fill_(torch.tensor(7, device="spyre:1")).tolist() == [7.0] * 3
-
-
 # -------------------------------------------------------------------------------- clone, contiguous
 
 
@@ -457,36 +420,6 @@ def test_equal_wants_one_device_and_one_dtype():
             torch.equal(card, other)
     with pytest.raises(RuntimeError, match="data type"):
         torch.equal(card, card.half())
-
-
-# ----------------------------------------------------------------------------- pinned, non_blocking
-
-
-def test_non_blocking_copies_arrive():
-    host = values(torch.float32, (100, 200)).pin_memory()
-    assert host.is_pinned()
-    card = host.to("spyre", non_blocking=True)
-    back = torch.empty_like(host, pin_memory=True).copy_(card, non_blocking=True)
-    torch.spyre.synchronize()
-    assert torch.equal(back, host)
-
-
-def test_the_host_buffer_of_a_non_blocking_copy_may_be_forgotten():
-    expected = values(torch.float32, (300, 400))
-    torch.spyre._sleep(0.02)
-    card = expected.clone().pin_memory().to("spyre", non_blocking=True)
-    junk = [torch.zeros(300, 400).pin_memory() for _ in range(3)]
-    same(card, expected)
-    del junk
-
-
-def test_non_blocking_from_pageable_memory_has_read_it_when_it_returns():
-    host = values(torch.float32, (100, 200))
-    expected = host.clone()
-    torch.spyre._sleep(0.02)
-    card = host.to("spyre", non_blocking=True)
-    host.zero_()
-    same(card, expected)
 
 
 # ----------------------------------------------------------------------------------------- warnings

@@ -7,12 +7,7 @@ import torch
 
 from torch_spyre import _C
 
-
-@pytest.fixture(autouse=True)
-def settled():
-    torch.spyre.set_device(0)
-    yield
-    torch.spyre.set_device(0)
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 # ----------------------------------------------------------------------------------- current device

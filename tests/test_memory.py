@@ -1,27 +1,16 @@
-"""Device memory: statistics, freeing, limits, and what host code may see of it."""
+"""Device memory: statistics, freeing, and what host code may see of it."""
 
 import gc
 import weakref
 
 import pytest
 import torch
+from device_tensors import half
 from subprocesses import forked
 
 from torch_spyre import _C
 
-
-@pytest.fixture(autouse=True)
-def settled():
-    """Nothing of an earlier test is in flight or waits for the garbage collector."""
-    gc.collect()
-    torch.spyre.synchronize()
-    torch.spyre.set_device(0)
-    yield
-    torch.spyre.set_device(0)
-
-
-def half(*size: int, device: str = "spyre:0") -> torch.Tensor:
-    return torch.empty(*size, dtype=torch.float16, device=device)
+pytestmark = pytest.mark.usefixtures("collected")
 
 
 # --------------------------------------------------------------------------------------- statistics
@@ -405,152 +394,6 @@ def test_ten_thousand_iterations_leak_nothing():
     assert grown <= 8
 
 
-# -------------------------------------------------------------------------------- lifetimes of work
-
-
-def test_queued_work_keeps_device_memory_until_it_is_done():
-    tensor = torch.full((64, 64), 7.0, dtype=torch.float16, device="spyre")
-    host = torch.zeros(64, 64, dtype=torch.float16).pin_memory()
-    card_before = torch.spyre.memory.card_memory().allocations
-    before = torch.spyre.memory_allocated()
-    stream = torch.spyre.Stream()
-    with stream:
-        torch.spyre._sleep(0.3)
-        host.copy_(tensor, non_blocking=True)
-    del tensor
-    assert torch.spyre.memory_allocated() == before - 8192  # visible at once
-    assert torch.spyre.memory.card_memory().allocations == card_before  # but not reused
-    others = [torch.full((64, 64), 9.0, dtype=torch.float16, device="spyre") for _ in range(8)]
-    stream.synchronize()
-    assert (host == 7).all()
-    del others
-    assert torch.spyre.memory.card_memory().allocations == card_before - 1
-
-
-def test_queued_work_keeps_pinned_source_memory():
-    target = torch.zeros(64, 64, dtype=torch.float16, device="spyre")
-    source = torch.full((64, 64), 5.0, dtype=torch.float16).pin_memory()
-    stream = torch.spyre.Stream()
-    with stream:
-        torch.spyre._sleep(0.3)
-        target.copy_(source, non_blocking=True)
-    del source
-    others = [torch.full((64, 64), 1.0, dtype=torch.float16).pin_memory() for _ in range(8)]
-    stream.synchronize()
-    assert (target.cpu() == 5).all()
-    del others
-
-
-def test_queued_work_keeps_pinned_memory_that_numpy_owns():
-    target = torch.zeros(64, dtype=torch.float16, device="spyre")
-    source = torch.from_numpy(torch.full((64,), 3.0, dtype=torch.float16).pin_memory().numpy())
-    assert source.is_pinned()
-    stream = torch.spyre.Stream()
-    with stream:
-        torch.spyre._sleep(0.3)
-        target.copy_(source, non_blocking=True)
-    del source  # the worker releases it, which needs the interpreter lock
-    stream.synchronize()
-    assert (target.cpu() == 3).all()
-
-
-def test_unpinned_memory_may_change_after_a_non_blocking_copy():
-    source = torch.full((64,), 5.0, dtype=torch.float16)
-    target = torch.empty(64, dtype=torch.float16, device="spyre")
-    with torch.spyre.Stream():
-        torch.spyre._sleep(0.1)
-        target.copy_(source, non_blocking=True)
-        source.zero_()
-        assert (target.cpu() == 5).all()
-
-
-def test_out_of_memory_waits_for_work_that_holds_freed_memory():
-    code = """
-    import torch
-    tensor = torch.empty(20 << 20, dtype=torch.float16, device="spyre")
-    host = torch.empty(20 << 20, dtype=torch.float16).pin_memory()
-    torch.spyre._sleep(0.2)
-    host.copy_(tensor, non_blocking=True)
-    del tensor
-    other = torch.empty(20 << 20, dtype=torch.float16, device="spyre")
-    print(torch.spyre.memory_stats()["num_ooms"])
-    """
-    assert forked(code, SPYRE_CARD_MEMORY="64M").value == 0
-
-
-# ------------------------------------------------------------------------------------ out of memory
-
-
-def test_out_of_memory_says_requested_free_capacity_and_largest_consumer():
-    code = """
-    import torch
-    small = torch.empty(1 << 20, dtype=torch.float16, device="spyre")
-    large = torch.empty(1000, 10000, dtype=torch.float16, device="spyre")
-    try:
-        torch.empty(50 << 20, dtype=torch.float16, device="spyre")
-    except torch.OutOfMemoryError as error:
-        print(error)
-    """
-    message = forked(code, SPYRE_CARD_MEMORY="64M").output
-    assert "100.00 MiB" in message  # requested
-    assert str(100 << 20) in message
-    assert "64.00 MiB" in message  # capacity
-    free = (64 << 20) - (2 << 20) - 1000 * 157 * 128
-    assert f"{free / (1 << 20):.2f} MiB" in message
-    assert "10000000 elements of float16" in message
-    assert f"{1000 * 157 * 128 / (1 << 20):.2f} MiB" in message
-    assert "spyre:0" in message
-    assert "ree tensors" in message  # what to do
-
-
-def test_the_device_is_usable_after_out_of_memory():
-    code = """
-    import json, torch
-    def full(value):
-        return torch.full((8 << 20,), value, dtype=torch.float16, device="spyre")
-    kept = [full(1.0), full(2.0), full(3.0)]
-    failures = 0
-    for _ in range(5):
-        try:
-            kept.append(torch.empty(12 << 20, dtype=torch.float16, device="spyre"))
-        except torch.OutOfMemoryError:
-            failures += 1
-    del kept[0]
-    kept.append(full(4.0))
-    values = [tensor[0].item() for tensor in kept]
-    print(json.dumps([failures, torch.spyre.memory_stats()["num_ooms"], values]))
-    """
-    assert forked(code, SPYRE_CARD_MEMORY="64M").value == [5, 5, [2, 3, 4]]
-
-
-def test_out_of_memory_without_any_tensor_says_so():
-    code = """
-    import torch
-    try:
-        torch.empty(50 << 20, dtype=torch.float16, device="spyre")
-    except RuntimeError as error:  # OutOfMemoryError is one
-        print(type(error).__name__, error)
-    """
-    message = forked(code, SPYRE_CARD_MEMORY="64M").output
-    assert message.startswith("OutOfMemoryError")
-    assert "No tensor is alive" in message
-
-
-def test_a_tensor_larger_than_a_segment_is_refused_with_the_reason():
-    with pytest.raises(torch.OutOfMemoryError, match=r"larger than a memory segment, 16\.00 GiB"):
-        half((8 << 30) + 64)
-    tensor = half(8 << 30)  # exactly one segment
-    assert tensor.numel() == 8 << 30
-
-
-@pytest.mark.parametrize("size", [(1 << 62,), (1 << 31, 1 << 31), ((1 << 63) - 1,)])
-def test_absurd_sizes_are_refused_and_leave_the_device_usable(size):
-    with pytest.raises((RuntimeError, ValueError)) as failure:
-        torch.empty(size, dtype=torch.int8, device="spyre")
-    assert "negative" not in str(failure.value)
-    assert torch.ones(3, device="spyre").cpu().tolist() == [1, 1, 1]
-
-
 # ---------------------------------------------------------------------------- what the host may see
 
 
@@ -570,58 +413,3 @@ def test_different_tensors_have_different_pointers():
     tensors = [half(64) for _ in range(100)] + [half(64, device="spyre:1") for _ in range(100)]
     assert len({tensor.data_ptr() for tensor in tensors}) == 200
     assert all(tensor.data_ptr() % 128 == 0 for tensor in tensors)
-
-
-# ------------------------------------------------------------------------------------ pinned memory
-
-
-def test_pin_memory_gives_a_pinned_copy():
-    source = torch.randn(100)
-    pinned = source.pin_memory()
-    assert pinned.is_pinned()
-    assert not source.is_pinned()
-    assert pinned.device.type == "cpu"
-    assert torch.equal(source, pinned)
-    assert pinned.pin_memory() is pinned
-
-
-def test_factories_make_pinned_memory():
-    assert torch.empty(10, pin_memory=True).is_pinned()
-    assert torch.zeros(10, pin_memory=True).tolist() == [0] * 10
-    assert torch.randn(10, pin_memory=True).is_pinned()
-
-
-def test_views_of_pinned_memory_are_pinned():
-    pinned = torch.empty(10, 10, pin_memory=True)
-    assert pinned[9:].is_pinned()
-    assert pinned.t().is_pinned()
-    assert not pinned.clone().is_pinned()
-
-
-def test_device_tensors_are_not_pinned_and_cannot_be():
-    tensor = half(10)
-    assert not tensor.is_pinned()
-    with pytest.raises(RuntimeError, match="pin"):
-        tensor.pin_memory()
-
-
-def test_pinned_memory_is_forgotten_when_freed():
-    for _ in range(50):
-        pinned = torch.empty(1 << 16, pin_memory=True)
-        del pinned
-    assert not any(torch.empty(1 << 16).is_pinned() for _ in range(50))
-
-
-def test_pinned_memory_transfers_both_ways():
-    source = torch.arange(1000, dtype=torch.float32).pin_memory()
-    back = torch.empty(1000, pin_memory=True)
-    tensor = source.to("spyre", non_blocking=True)
-    back.copy_(tensor, non_blocking=True)
-    torch.spyre.synchronize()
-    assert torch.equal(source, back)
-
-
-def test_the_data_loader_pins_for_spyre():
-    data = torch.utils.data.TensorDataset(torch.arange(8.0))
-    loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True)
-    assert [batch[0].is_pinned() for batch in loader] == [True, True]

@@ -4,20 +4,7 @@ import re
 
 import pytest
 import torch
-
-DTYPES = [
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.bool,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2fnuz,
-]
+from oracle import DEVICE_DTYPES as DTYPES
 
 
 def without_device(text: str) -> str:

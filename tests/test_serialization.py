@@ -11,23 +11,10 @@ import pickle
 
 import pytest
 import torch
+from oracle import DEVICE_DTYPES as DTYPES
 from torch import nn
 
 from torch_spyre._C import DataFormats, SpyreTensorLayout
-
-DTYPES = [
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.bool,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2fnuz,
-]
 
 
 def values(dtype: torch.dtype = torch.float16, shape: tuple[int, ...] = (3, 70)) -> torch.Tensor:

@@ -9,25 +9,12 @@ import time
 
 import pytest
 import torch
+from streams import NAP
 from subprocesses import forked
 
 from torch_spyre import _C
 
-NAP = 0.4  # seconds a stream is kept busy
-
-
-@pytest.fixture(autouse=True)
-def settled():
-    torch.spyre.set_device(0)
-    for device in (0, 1):
-        torch.spyre.set_stream(torch.spyre.default_stream(device))
-    torch.spyre.set_device(0)
-    torch.spyre.synchronize()
-    yield
-    torch.spyre.synchronize()
-    for device in (0, 1):
-        torch.spyre.set_stream(torch.spyre.default_stream(device))
-    torch.spyre.set_device(0)
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 def on_card(value: float, device: str = "spyre:0") -> torch.Tensor:

@@ -9,16 +9,9 @@ import pytest
 import torch
 from subprocesses import fresh
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 THREADS = 8
-
-
-@pytest.fixture(autouse=True)
-def settled():
-    torch.spyre.set_device(0)
-    torch.spyre.synchronize()
-    yield
-    torch.spyre.synchronize()
-    torch.spyre.set_device(0)
 
 
 def in_threads(work, count: int = THREADS) -> list:
