@@ -94,6 +94,16 @@ def collected(settled):
 
 
 @pytest.fixture
+def log_as_before():
+    """What a test logs, and where, ends with it."""
+    yield
+    from torch_spyre import logging_config
+
+    logging_config.set_log_file(None)
+    logging_config.configure_python_logging()
+
+
+@pytest.fixture
 def update_golden(request):
     """Whether golden files are to be written instead of compared."""
     return request.config.getoption("--update-golden")

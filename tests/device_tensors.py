@@ -37,6 +37,21 @@ def small_numbers(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tens
     return (torch.arange(math.prod(shape)).view(shape) % 251).to(dtype)
 
 
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """The values, exactly, on the host: float64, int64 or bool."""
+    if x.dtype == torch.bool:
+        return x.cpu()
+    return x.float().cpu().double() if x.is_floating_point() else x.cpu().long()
+
+
+VIEWS = {
+    "whole": lambda x: x,
+    "transposed": lambda x: x.mT if x.dim() > 1 else x,
+    "offset": lambda x: x[..., 1:] if x.dim() else x,
+    "stepped": lambda x: x[..., ::3] if x.dim() else x,
+    "expanded": lambda x: x[..., None, :].expand(*x.shape[:-1], 3, x.shape[-1]) if x.dim() else x,
+}
+
 # -------------------------------------------------------------------------------- what is generated
 
 EXTENTS = [0, 1, 2, 3, 5, 31, 33, 63, 64, 65, 130]

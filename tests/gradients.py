@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 
 # A DLFloat16 result has 9 fraction bits and is rounded once, half a unit off at most; everything
@@ -79,3 +80,11 @@ def agree(
     for x, y in zip(card, host, strict=True):
         assert x.grad.dtype == dtype
         check(x.grad, y.grad, scale, roundings)
+
+
+def refused_as_on_the_cpu(call: Callable[[str], object]) -> None:
+    """``call`` of a device raises on the card what it raises on the CPU."""
+    with pytest.raises(Exception) as expected:
+        call("cpu")
+    with pytest.raises(expected.type):
+        call("spyre")

@@ -1,5 +1,6 @@
 """Small kernels as OpSpecs, with the tensors they run on and what eager ops make of these."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from torch_spyre._C import DataFormats
 from torch_spyre._inductor.codegen.bundle import Bundle, make_bundle
 from torch_spyre._inductor.op_spec import IndirectAccess, KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.views import LinearIndex, device_coordinates
+from torch_spyre.backend.bundle import BundleFiles
 
 c0, c1, c2 = sympy.symbols("c0:3")
 FP16 = DataFormats.SEN169_FP16
@@ -24,6 +26,15 @@ class Kernel:
 
     def bundle(self, **options: bool) -> Bundle:
         return make_bundle(self.entries, **(self.options | options))
+
+
+def files_of(entries: Sequence[KernelEntry], **options: bool) -> BundleFiles:
+    """The bundle of a kernel as the back end reads it from disk."""
+    bundle = make_bundle(entries, **options)
+    superdscs = {
+        f"sdsc_{i}.json": json.loads(json.dumps(s)) for i, s in enumerate(bundle.superdscs)
+    }
+    return BundleFiles("test", bundle.mlir, superdscs)
 
 
 def arg(tensor, index, axes, *, output=False):

@@ -1,20 +1,19 @@
 """What kernels and eager ops cost: accounts of bundles, published measurements, counters."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 import sympy
 import torch
-from kernels import FP16, arg, c0, c1, c2, card, empty, gather, local, op, space
+from kernels import FP16, arg, c0, c1, c2, card, empty, files_of, gather, local, op, space
 from subprocesses import forked
 
 from torch_spyre._C import _Program
 from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.op_spec import LoopSpec, TensorArg
 from torch_spyre.backend.account import accounts_in, accounts_of
-from torch_spyre.backend.bundle import BundleFiles, parse_bundle
+from torch_spyre.backend.bundle import parse_bundle
 from torch_spyre.backend.compiler import compile_files, compile_to_spyrecode
 from torch_spyre.backend.job_plan import launch_jobplan, prepare_kernel
 from torch_spyre.cost import Account, OpCost, launch_ns, multicast_bytes, price, transfer_ns
@@ -24,14 +23,6 @@ from torch_spyre.tools.cost_table import cost_table
 
 LAUNCH, OP = (int(load().value(f"overhead.{name}_ns")) for name in ("launch", "op"))
 MIB = 1 << 20
-
-
-def files_of(entries, **options):
-    bundle = make_bundle(entries, **options)
-    superdscs = {
-        f"sdsc_{i}.json": json.loads(json.dumps(s)) for i, s in enumerate(bundle.superdscs)
-    }
-    return BundleFiles("test", bundle.mlir, superdscs)
 
 
 def accounts(entries, **options):

@@ -6,15 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 LOWER = [torch.float16, torch.bfloat16]
-
-
-@pytest.fixture(autouse=True)
-def _natively():
-    with refused():
-        yield
 
 
 def matrix(dtype=torch.float32, seed=0):

@@ -5,21 +5,15 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from gradients import FLOATS, VIEWS, agree, check, random, wide
+from gradients import FLOATS, VIEWS, agree, check, random, refused_as_on_the_cpu, wide
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 SHAPES = [(6, 5), (3, 4, 7), (2, 6, 5, 9), (2, 3, 4, 5, 6)]
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused():
-        yield
 
 
 def parameters(channels):
@@ -195,7 +189,4 @@ def test_no_images():
     ids=["one value", "statistics", "none", "integers", "groups", "weight"],
 )
 def test_what_the_cpu_refuses_is_refused(call):
-    with pytest.raises(Exception) as expected:
-        call("cpu")
-    with pytest.raises(expected.type):
-        call("spyre")
+    refused_as_on_the_cpu(call)

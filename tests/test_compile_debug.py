@@ -25,14 +25,7 @@ FUNCTION = """
 """
 
 
-pytestmark = pytest.mark.usefixtures("empty_caches")
-
-
-@pytest.fixture(autouse=True)
-def quiet_log():
-    yield
-    logging_config.set_log_file(None)
-    logging_config.configure_python_logging()
+pytestmark = pytest.mark.usefixtures("empty_caches", "log_as_before")
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,15 @@
 """Runs of ops that the back end makes one step of: the same bits as op by op, and nothing extra."""
 
-import json
-
 import pytest
 import sympy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import KERNELS, arg, c0, c1, c2, card, empty, op, space
+from kernels import KERNELS, arg, c0, c1, c2, card, empty, files_of, op, space
 
 from torch_spyre._C import DataFormats, _Program
-from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.op_spec import TensorArg
-from torch_spyre.backend.bundle import BundleFiles, parse_bundle
+from torch_spyre.backend.bundle import parse_bundle
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.emit import steps_of
 from torch_spyre.backend.program import Chain, CoreLoop
@@ -22,14 +19,6 @@ FP16, FP32 = DataFormats.SEN169_FP16, DataFormats.IEEE_FP32
 UNARY = ["neg", "abs", "sigmoid", "exp", "square"]
 BINARY = ["add", "sub", "mul", "maximum", "realdiv"]
 REDUCTIONS = ["sum", "max", "min"]
-
-
-def files_of(entries):
-    bundle = make_bundle(entries)
-    superdscs = {
-        f"sdsc_{i}.json": json.loads(json.dumps(s)) for i, s in enumerate(bundle.superdscs)
-    }
-    return BundleFiles("test", bundle.mlir, superdscs)
 
 
 def steps(entries):

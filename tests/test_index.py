@@ -5,51 +5,20 @@ Values are small whole numbers, so that sums are exact in every dtype and nothin
 
 import pytest
 import torch
+from device_tensors import wide
 from hypothesis import given
 from hypothesis import strategies as st
+from indexing import VIEWS, both, random
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
 DTYPES = [*FLOATS, torch.int32, torch.int64, torch.int8, torch.uint8, torch.bool]
 SIZES = st.sampled_from([1, 2, 3, 5, 31, 33, 63, 64, 65, 70, 130])
 SHAPES = st.lists(SIZES, min_size=1, max_size=3).filter(lambda s: torch.Size(s).numel() < 20000)
 NUMBERS = [d for d in DTYPES if d != torch.bool]
-VIEWS = {
-    "whole": lambda x: x,
-    "transposed": lambda x: x.mT if x.dim() > 1 else x,
-    "offset": lambda x: x[..., 1:] if x.shape[-1] > 1 else x,
-    "rows": lambda x: x[1:] if x.shape[0] > 1 else x,
-    "stepped": lambda x: x[..., ::3],
-    "even": lambda x: x[..., ::2],
-}
 VIEW_NAMES = st.sampled_from(sorted(VIEWS))
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused():
-        yield
-
-
-def wide(x):
-    """The values, exactly, on the host."""
-    if x.dtype == torch.bool:
-        return x.cpu()
-    return x.float().cpu().double() if x.is_floating_point() else x.cpu().long()
-
-
-def random(shape, dtype, seed, low=-4, high=5):
-    low = 0 if dtype in (torch.uint8, torch.bool) else low
-    values = torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
-    return values.to(dtype)
-
-
-def both(shape, dtype, view="whole", seed=0, low=-4, high=5):
-    """A view on the card and the same view on the host."""
-    values = random(shape, dtype, seed, low, high)
-    return VIEWS[view](values.to("spyre")), VIEWS[view](wide(values))
 
 
 def indices(shape, size, seed, low=0):

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from device_tensors import wide
 from hypothesis import given
 from hypothesis import strategies as st
+from indexing import VIEWS, both
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 DTYPES = [
     torch.float16,
@@ -18,34 +21,6 @@ DTYPES = [
 ]
 SIZES = st.sampled_from([1, 2, 3, 5, 33, 64, 65, 130])
 SHAPES = st.lists(SIZES, min_size=1, max_size=4).filter(lambda s: torch.Size(s).numel() < 20000)
-VIEWS = {
-    "whole": lambda x: x,
-    "transposed": lambda x: x.mT if x.dim() > 1 else x,
-    "offset": lambda x: x[..., 1:] if x.shape[-1] > 1 else x,
-    "stepped": lambda x: x[..., ::3],
-}
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused():
-        yield
-
-
-def wide(x):
-    """The values, exactly, on the host."""
-    if x.dtype == torch.bool:
-        return x.cpu()
-    return x.float().cpu().double() if x.is_floating_point() else x.cpu().long()
-
-
-def both(shape, dtype, view="whole", seed=0):
-    """A view on the card and the same view on the host, of small whole numbers."""
-    low = 0 if dtype in (torch.uint8, torch.bool) else -4
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(low, 5, shape, generator=generator).to(dtype)
-    return VIEWS[view](values.to("spyre")), VIEWS[view](wide(values))
 
 
 def same(actual, expected):

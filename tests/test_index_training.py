@@ -6,17 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
 RELATIVE = {torch.float16: 2**-9, torch.bfloat16: 2**-8, torch.float32: 1e-5}
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused():
-        yield
 
 
 def both(shape, dtype, seed=0, grad=False):

@@ -8,6 +8,8 @@ from subprocesses import fresh
 from torch_spyre import logging_config
 from torch_spyre.logging_config import LogLevel
 
+pytestmark = pytest.mark.usefixtures("log_as_before")
+
 LEVELS = """
     import json, sys
     import torch
@@ -16,13 +18,6 @@ LEVELS = """
     loaded = "torch._dynamo" in sys.modules
     print(json.dumps([levels, logging_config.get_config_source(), loaded]))
 """
-
-
-@pytest.fixture(autouse=True)
-def as_before():
-    yield
-    logging_config.set_log_file(None)
-    logging_config.configure_python_logging()
 
 
 def test_without_a_wish_only_warnings():

@@ -5,13 +5,7 @@ import torch
 import torch.nn.functional as F
 from elementwise import check_gradients, values
 
-from torch_spyre.ops.fallbacks import refused
-
-
-@pytest.fixture(autouse=True)
-def _natively():
-    with refused():
-        yield
+pytestmark = pytest.mark.usefixtures("native")
 
 
 def probabilities(seed):

@@ -11,16 +11,11 @@ from torch import nn
 
 from torch_spyre._C import SpyreTensorLayout
 
+pytestmark = pytest.mark.usefixtures("no_downcast_warning")
+
 SIZES = (1, 2, 63, 64, 65, 130)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
-
-
-@pytest.fixture(autouse=True)
-def no_downcast_warning():
-    torch.spyre.set_downcast_warning(False)
-    yield
-    torch.spyre.set_downcast_warning(True)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from torch_spyre.ops.fallbacks import refused
 
+pytestmark = pytest.mark.usefixtures("native")
+
 UNARY = [
     "abs", "neg", "exp", "exp2", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh", "asinh",
     "tanh", "sigmoid", "erf", "erfc", "floor", "ceil", "trunc", "round", "frac", "sign", "square",
@@ -22,12 +24,6 @@ BINARY = [
     "remainder", "fmod", "floor_divide", "eq", "ne", "gt", "ge", "lt", "le", "logical_and",
     "logical_or", "logical_xor",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _natively():
-    with refused():
-        yield
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 
 from torch_spyre.ops.fallbacks import refused
 
-
-@pytest.fixture(autouse=True)
-def _natively():
-    with refused():
-        yield
+pytestmark = pytest.mark.usefixtures("native")
 
 
 SPECIAL = {

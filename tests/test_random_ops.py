@@ -9,13 +9,7 @@ import torch
 import torch.nn.functional as F
 from subprocesses import fresh
 
-from torch_spyre.ops.fallbacks import refused
-
-
-@pytest.fixture(autouse=True)
-def _natively():
-    with refused():
-        yield
+pytestmark = pytest.mark.usefixtures("native")
 
 
 def ones(*shape, dtype=torch.float32):

@@ -5,18 +5,12 @@ import torch
 from gradients import random
 from torch import nn
 
-from torch_spyre.ops.fallbacks import fallback_counts, refused, reset_fallback_counts
+from torch_spyre.ops.fallbacks import fallback_counts, reset_fallback_counts
 
 # Weights and states are float32; a step rounds a few times, and errors pass from step to step.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "rnn": nn.RNNCell}
 NETWORKS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-
-
-@pytest.fixture
-def native():
-    with refused():
-        yield
 
 
 @pytest.fixture

@@ -5,29 +5,16 @@ import warnings
 
 import pytest
 import torch
+from device_tensors import VIEWS, wide
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
 INTEGERS = [torch.int32, torch.int64, torch.bool]
 SHAPES = [(), (1,), (63,), (65,), (3, 70), (2, 5, 129), (4, 1, 64)]
 # A DLFloat16 result has 9 fraction bits and is rounded once; all is accumulated in fp32.
 RELATIVE = {torch.float16: 2**-10, torch.bfloat16: 2**-10, torch.float32: 1e-6}
-
-VIEWS = {
-    "whole": lambda x: x,
-    "transposed": lambda x: x.mT if x.dim() > 1 else x,
-    "offset": lambda x: x[..., 1:] if x.dim() else x,
-    "stepped": lambda x: x[..., ::3] if x.dim() else x,
-    "expanded": lambda x: x[..., None, :].expand(*x.shape[:-1], 3, x.shape[-1]) if x.dim() else x,
-}
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused():
-        yield
 
 
 def on_card(shape, dtype, view="whole", seed=0):
@@ -39,13 +26,6 @@ def on_card(shape, dtype, view="whole", seed=0):
         values = torch.randint(-4, 5, shape, generator=generator)
     base = values.to(dtype).to("spyre")
     return VIEWS[view](base), VIEWS[view](wide(base))
-
-
-def wide(x):
-    """The values on the card, exactly."""
-    if x.dtype == torch.bool:
-        return x.cpu()
-    return x.float().cpu().double() if x.is_floating_point() else x.cpu().long()
 
 
 def check(actual, expected, dtype, scale=1.0):

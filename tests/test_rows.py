@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native")
+
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
 SHAPES = [(1,), (63,), (64, 3), (3, 65), (2, 5, 129), (4, 1, 64)]
@@ -19,13 +20,6 @@ VIEWS = {
     "offset": lambda x: x[..., -1:] if x.shape[-1] < 3 else x[..., 1:],
     "expanded": lambda x: x[..., None, :].expand(*x.shape[:-1], 3, x.shape[-1]),
 }
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused():
-        yield
 
 
 def wide(x):

@@ -1,14 +1,11 @@
 """Which ops cores run without waiting for each other, and that waiting happens where it must."""
 
-import json
-
 import pytest
 import sympy
 import torch
-from kernels import arg, c0, c1, c2, card, empty, local, op, softmax, space
+from kernels import arg, c0, c1, c2, card, empty, files_of, local, op, softmax, space
 
 from torch_spyre._C import _Program
-from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.op_spec import LoopSpec
 from torch_spyre.backend.bundle import BundleFiles, parse_bundle
 from torch_spyre.backend.compiler import compile_files
@@ -18,14 +15,6 @@ from torch_spyre.backend.schedule import groups, works
 ROWS = space(c0=(128, 4), c1=(192, 1))
 COLUMNS = space(c0=(128, 1), c1=(192, 3))
 POOL = 128 * 192 * 2
-
-
-def files_of(kernel, **options):
-    bundle = make_bundle(kernel, **options)
-    superdscs = {
-        f"sdsc_{i}.json": json.loads(json.dumps(s)) for i, s in enumerate(bundle.superdscs)
-    }
-    return BundleFiles("test", bundle.mlir, superdscs)
 
 
 def scheduled(files):

@@ -1,32 +1,17 @@
 """Ops that rearrange or create elements on the card, against PyTorch on the CPU."""
 
-import warnings
-
 import pytest
 import torch
 import torch.nn.functional as F
+from device_tensors import VIEWS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torch_spyre.ops.fallbacks import refused
 
+pytestmark = [pytest.mark.usefixtures("native"), pytest.mark.filterwarnings("ignore")]
+
 DTYPES = [torch.float16, torch.float32, torch.int32, torch.int64, torch.uint8, torch.bool]
-
-VIEWS = {
-    "whole": lambda x: x,
-    "transposed": lambda x: x.mT if x.dim() > 1 else x,
-    "offset": lambda x: x[..., 1:] if x.dim() else x,
-    "stepped": lambda x: x[..., ::3] if x.dim() else x,
-    "expanded": lambda x: x[..., None, :].expand(*x.shape[:-1], 3, x.shape[-1]) if x.dim() else x,
-}
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def host_values(shape, dtype=torch.float32, seed=0):

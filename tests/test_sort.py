@@ -1,14 +1,16 @@
 """Sorting, top k, medians, modes, membership, histograms on the card, against the CPU."""
 
 import itertools
-import warnings
 
 import pytest
 import torch
+from device_tensors import VIEWS
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from torch_spyre.ops.fallbacks import refused
+
+pytestmark = [pytest.mark.usefixtures("native"), pytest.mark.filterwarnings("ignore")]
 
 DTYPES = [
     torch.float16,
@@ -21,22 +23,6 @@ DTYPES = [
     torch.bool,
 ]
 FLOATS = DTYPES[:3]
-
-VIEWS = {
-    "whole": lambda x: x,
-    "transposed": lambda x: x.mT if x.dim() > 1 else x,
-    "offset": lambda x: x[..., 1:] if x.dim() else x,
-    "stepped": lambda x: x[..., ::3] if x.dim() else x,
-    "expanded": lambda x: x[..., None, :].expand(*x.shape[:-1], 3, x.shape[-1]) if x.dim() else x,
-}
-
-
-@pytest.fixture(autouse=True)
-def native():
-    """Nothing here may fall back to the CPU."""
-    with refused(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def host_values(shape, dtype, seed=0):

@@ -11,17 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torch_spyre.ops.fallbacks import refused
+pytestmark = pytest.mark.usefixtures("native", "no_downcast_warning")
+
 
 DTYPES = [torch.float16, torch.float32, torch.int64]
-
-
-@pytest.fixture(autouse=True)
-def _natively():
-    torch.spyre.set_downcast_warning(False)
-    with refused():
-        yield
-    torch.spyre.set_downcast_warning(True)
 
 
 def whole_numbers(shape, dtype, seed=0):
