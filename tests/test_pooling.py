@@ -219,9 +219,9 @@ def test_resizing_by_any_ratio(data):
         # A quarter: scales that float32, in which PyTorch computes places, holds exactly.
         low = max(1, math.ceil(4 / min(size)))
         kwargs["scale_factor"] = [data.draw(st.integers(low, 12)) / 4 for _ in range(rank)]
-        # A size just kept or doubled by a scale that is not 1 or 2: PyTorch's index function takes it
-        # for 1 or 2, and so do we, backwards too; its CPU kernels do so backwards, and forwards in
-        # some ranks and memory formats only.
+        # A size just kept or doubled by a scale that is not 1 or 2: PyTorch's index function takes
+        # it for 1 or 2, and so do we, backwards too; its CPU kernels do so backwards, and forwards
+        # in some ranks and memory formats only.
         scaled = zip(size, kwargs["scale_factor"], strict=True)
         assume(not any(scale not in (1, 2) and int(n * scale) in (n, 2 * n) for n, scale in scaled))
     if "near" not in mode:
