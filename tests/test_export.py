@@ -4,6 +4,9 @@ import pytest
 import torch
 from generation import on_card, on_cpu, prompts
 from model_runs import DECODERS
+from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+from torch_spyre._inductor.errors import Unsupported
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -53,3 +56,32 @@ def test_a_compiled_program():
     compiled = torch.compile(exported("granite", ids).module(), fullgraph=True)
     with torch.inference_mode():
         close("granite", compiled(input_ids=ids, use_cache=False).logits, ids)
+
+
+def test_an_exported_decoding_step():
+    """One token after the other, into a static cache that is part of the program."""
+    ids = prompts(batch=1)["input_ids"].to("spyre")
+    model = on_card("granite")
+    model.generation_config.cache_implementation = "static"
+    module = TorchExportableModuleWithStaticCache(
+        model, batch_size=1, max_cache_len=32, device=ids.device
+    )
+
+    def step(position):
+        place = torch.tensor([position], device=ids.device)
+        return {"input_ids": ids[:, position : position + 1], "cache_position": place}
+
+    with torch.no_grad():
+        program = torch.export.export(module, (), step(0))
+        logits = [program.module()(**step(position)) for position in range(3)]
+        compiled = torch.compile(program.module(), fullgraph=True)
+        again = [compiled(**step(position)) for position in range(3)]
+    for found in (logits, again):
+        close("granite", torch.cat(found, 1), ids[:, :3])
+
+
+def test_ahead_of_time_compilation_says_what_to_do_instead():
+    x = torch.ones(4, 64, dtype=torch.float16, device="spyre")
+    program = torch.export.export(torch.nn.ReLU(), (x,))
+    with pytest.raises(Unsupported, match=r"(?s)AOTInductor.*torch\.export\.save"):
+        torch._inductor.aoti_compile_and_package(program)

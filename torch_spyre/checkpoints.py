@@ -7,12 +7,9 @@ because the library's entry point is replaced when the library is imported, and 
 
 import ctypes
 import functools
-import importlib.util
 import mmap
 import sys
 from collections.abc import Callable
-from importlib.abc import MetaPathFinder
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,34 +20,8 @@ LARGE_BYTES = 1 << 20  # a tensor whose pages are worth a look
 MADV_PAGEOUT = 21  # Linux: takes pages away, nothing of what is in them
 
 
-def when_imported() -> None:
-    """Let safetensors open files for cards, now or when somebody imports it."""
-    if "safetensors" in sys.modules:
-        _open_for_cards(sys.modules["safetensors"])
-    else:
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(MetaPathFinder):
-    """Waits for the first import of safetensors."""
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != "safetensors":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                _open_for_cards(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-def _open_for_cards(safetensors: Any) -> None:
+def open_for_cards(safetensors: Any) -> None:
+    """Let the library open files for cards."""
     original: Callable[..., Any] = safetensors.safe_open
 
     def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:

@@ -12,6 +12,7 @@ import torch
 
 from torch_spyre import _C, checkpoints
 from torch_spyre.constants import DEVICE_NAME
+from torch_spyre.imports import when_imported
 from torch_spyre.model_utils import convert_module, move_module, on_spyre
 from torch_spyre.streams import resolve_device
 
@@ -27,7 +28,8 @@ def apply() -> None:
     _gradient_scaler()
     _compile()
     _custom_ops()
-    checkpoints.when_imported()
+    when_imported("torch._inductor.compile_fx", _compile_fx)
+    when_imported("safetensors", checkpoints.open_for_cards)
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
 
@@ -221,10 +223,9 @@ def _custom_ops() -> None:
 
 
 def _compile() -> None:
-    """``torch.compile`` loads our backend of Inductor before Inductor sees the first graph.
+    """``torch.compile`` loads our backend of Inductor before Dynamo sees the first graph.
 
-    Missing upstream: a hook of a device around ``compile_fx``. Inductor asks the device's module
-    for its backend (``torch.spyre.Scheduling``) only after it has chosen decompositions.
+    Missing upstream: a hook of a device that runs before something is compiled.
     """
     original = torch.compile
 
@@ -236,6 +237,26 @@ def _compile() -> None:
         return original(*args, **kwargs)
 
     torch.compile = compile
+
+
+def _compile_fx(inductor: Any) -> None:
+    """Inductor's entry point: graphs with spyre tensors are compiled by ``_inductor/compile.py``.
+
+    Missing upstream: a hook of a device around ``compile_fx``. Inductor asks the device's module
+    for its backend (``torch.spyre.Scheduling``) only after it has chosen decompositions.
+    """
+    original = inductor.compile_fx
+
+    @functools.wraps(original)
+    def compile_fx(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        from torch_spyre import _inductor
+        from torch_spyre._inductor.compile import compile_fx as ours
+
+        _inductor.load()  # who did not come by torch.compile
+        names = ("inner_compile", "config_patches", "decompositions", "ignore_shape_env")
+        return ours(original, model, inputs, **dict(zip(names, args, strict=False)), **kwargs)
+
+    inductor.compile_fx = compile_fx
 
 
 @contextlib.contextmanager
@@ -293,25 +314,6 @@ def loops_as_lowered() -> Iterator[None]:
         mock.patch.object(ComputedBuffer, "simplify_and_reorder", simplify_and_reorder),
     ):
         yield
-
-
-def compile_fx() -> None:
-    """Inductor's entry point: graphs with spyre tensors are compiled by ``_inductor/compile.py``.
-
-    Called by ``_inductor.load()``, so that importing torch does not import Inductor.
-    """
-    from torch._inductor import compile_fx as inductor
-
-    from torch_spyre._inductor.compile import compile_fx as ours
-
-    original = inductor.compile_fx
-
-    @functools.wraps(original)
-    def compile_fx(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        names = ("inner_compile", "config_patches", "decompositions", "ignore_shape_env")
-        return ours(original, model, inputs, **dict(zip(names, args, strict=False)), **kwargs)
-
-    inductor.compile_fx = compile_fx  # type: ignore[assignment]
 
 
 def tensor_guards() -> None:

@@ -37,7 +37,6 @@ def load() -> None:
         device_custom_pass=SpyreCacheKey(),
         device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
     )
-    patches.compile_fx()
     patches.tensor_guards()
 
 

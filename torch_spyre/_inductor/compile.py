@@ -22,6 +22,7 @@ from torch._inductor import config as inductor_config
 from torch._inductor import ir
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import has_free_symbols
 
@@ -176,6 +177,13 @@ def compile_spyre(
 ) -> Any:
     """``compile_fx`` of a graph with spyre tensors."""
     check_settings()
+    if V.aot_compilation:
+        reason = Unsupported(
+            "AOTInductor: there is no C++ wrapper around kernels of the card",
+            hint="torch.export.save the program and torch.compile it where it is loaded; "
+            "torch.compiler.save_cache_artifacts takes the compiled kernels along",
+        )
+        raise NotCompiled(reason, inspect.currentframe()) from reason
     inner = options.pop("inner_compile", inductor.compile_fx_inner)
     tensors = seen_tensors(model)
     placed = [None if tensor is None else placement_of(tensor) for tensor in tensors]
