@@ -10,6 +10,7 @@ from compiling import assert_near, card, compiled, same_as_cpu, same_as_eager
 from torch import nn
 
 from torch_spyre._inductor import attention as attention_lowering
+from torch_spyre._inductor import config
 
 FLOAT = torch.float32
 ATTENTION = "aten._scaled_dot_product_fused_attention_overrideable"
@@ -149,7 +150,26 @@ def test_attention_over_a_growing_number_of_keys(rows):
         q = card(2, 4, rows or keys, 64)
         k, v = card(2, 2, keys, 64, seed=1), card(2, 2, keys, 64, seed=2)
         right = exact_attention(q, k, v, None, rows is None)
-        assert_near(compiled_attend(q, k, v), right)
+        with config.patch(compile_fallback="error"):
+            assert_near(compiled_attend(q, k, v), right)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(256, 256), (300, 300), (300, 100), (257, 400)])
+def test_causal_attention_of_many_rows_leaves_out_what_none_sees(rows, keys):
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    q, k, v = card(1, 4, rows, 64), card(1, 2, keys, 64, seed=1), card(1, 2, keys, 64, seed=2)
+    outcome = compiled(attend, q, k, v)
+    assert (outcome.eager_calls, outcome.kernels) == ([], 1)
+    assert_near(outcome.results[0], exact_attention(q, k, v, None, True))
+    torch.spyre.synchronize()
+    before = torch.spyre.counters().macs
+    torch.compile(attend)(q, k, v)
+    torch.spyre.synchronize()
+    half = -(-rows // 128) * 64  # the first rows, which see as many keys
+    scores = half * min(half, keys) + (rows - half) * min(rows, keys)
+    assert torch.spyre.counters().macs - before == 4 * scores * 2 * 64
 
 
 def test_attention_from_one_projection():

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import V, ops
-from torch.utils._sympy.functions import ModularIndexing
 
+from torch_spyre._inductor.kernel_ir import has_symbols, number
+from torch_spyre._inductor.pieces import side_by_side
 from torch_spyre._inductor.products import sum_of_products
 
 aten = torch.ops.aten
@@ -17,6 +18,8 @@ aten = torch.ops.aten
 # Scores of more bytes than this are left to the eager kernel, which makes them in blocks of rows.
 # Those of a kernel stay in the scratchpads, in tiles if need be; where that fails, in the pool.
 MAX_SCORE_BYTES = 1 << 30
+MIN_BLOCK_ROWS = 128  # of causal attention: fewer are not computed apart from others
+BLOCK_UNIT = 64  # rows: scores of the keys that a block sees are whole sticks
 
 
 def _fits(query: Any, key: Any, value: Any) -> bool:
@@ -52,24 +55,68 @@ def attention(
     key_heads, keys = key.get_size()[-3], key.get_size()[-2]
     # Numbers of a model, not of its input: known, even where sizes are symbols.
     heads, key_heads, size = V.graph.sizevars.guard_int_seq([heads, key_heads, size])
-    grouped = [*lead, key_heads, heads // key_heads * rows]
     if scale is None:
         scale = 1 / math.sqrt(size)
     if scale <= 0:  # the largest product is not the largest score
         return None
 
-    query = lowering.view(query, [*grouped, size])
+    grouped = [*lead, key_heads, heads // key_heads]
+    query = lowering.view(query, [*grouped, rows, size])
+    if bias is not None:
+        bias = lowering.view(
+            lowering.expand(bias, [*lead, heads, rows, keys]), [*grouped, rows, keys]
+        )
+    results = []
+    for start, end in _row_blocks(rows) if causal else [(0, rows)]:
+        seen = _smaller(end, keys) if causal else keys
+        part = _attended(
+            _sliced(query, -2, start, end),
+            _sliced(key, -2, 0, seen),
+            _sliced(value, -2, 0, seen),
+            None if bias is None else _sliced(_sliced(bias, -2, start, end), -1, 0, seen),
+            start if causal else None,
+            scale,
+        )
+        size_of_part = [*lead, heads, end - start, value.get_size()[-1]]
+        results.append(lowering.view(part, size_of_part))
+    return (_in_order_of_meta(results), *_unused_results(query, rows, keys))
+
+
+def _row_blocks(rows: Any) -> list[tuple[Any, Any]]:
+    """Where row i sees the keys up to i: two halves of the rows, if they are many. The keys that no
+    row of the first half sees are left out of its products. More parts would leave out more, and
+    read keys and values more often."""
+    rows = number(rows)
+    if has_symbols([rows]) or rows < 2 * MIN_BLOCK_ROWS:
+        return [(0, rows)]
+    half = -(-rows // (2 * BLOCK_UNIT)) * BLOCK_UNIT
+    return [(0, half), (half, rows)]
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return one if V.graph.sizevars.statically_known_lt(one, other) else other
+
+
+def _sliced(x: Any, dim: int, start: Any, end: Any) -> Any:
+    if start == 0 and end == x.get_size()[dim]:
+        return x
+    return lowering.slice_(x, dim, start, end)
+
+
+def _attended(query: Any, key: Any, value: Any, bias: Any, first_row: Any, scale: float) -> Any:
+    """Attention of rows, by (..., head of keys, query head of its group, row). With a first row,
+    each row sees the keys up to its number."""
+    *grouped, rows, size = query.get_size()
+    keys = key.get_size()[-2]
     products = sum_of_products(
         query,
         key,
-        [*grouped, keys],
+        [*grouped, rows, keys],
         size,
         torch.float32,
-        lambda i, k: ([*i[:-1], k], [*i[:-2], i[-1], k]),
+        lambda i, k: ([*i[:-1], k], [*i[:-3], i[-1], k]),
     )
-    if bias is not None:
-        bias = lowering.view(lowering.expand(bias, [*lead, heads, rows, keys]), [*grouped, keys])
-    scores = _scores(products, bias, rows if causal else None, scale)
+    scores = _scores(products, bias, first_row, scale)
     largest = _rows(scores, "max")
     if bias is not None:  # only a mask can hide every key of a row; such rows are zero
         largest = _replaced(largest, -math.inf, 0.0)
@@ -81,14 +128,12 @@ def attention(
     sums = sum_of_products(
         weights,
         value,
-        [*grouped, value.get_size()[-1]],
+        [*grouped, rows, value.get_size()[-1]],
         keys,
         torch.float32,
-        lambda i, k: ([*i[:-1], k], [*i[:-2], k, i[-1]]),
+        lambda i, k: ([*i[:-1], k], [*i[:-3], k, i[-1]]),
     )
-    result = _quotient(sums, total, query.get_dtype())
-    result = lowering.view(result, [*lead, heads, rows, value.get_size()[-1]])
-    return (_in_order_of_meta(result), *_unused_results(query, rows, keys))
+    return _quotient(sums, total, query.get_dtype())
 
 
 def _loop(like: Any, dtype: torch.dtype, inner_fn: Any) -> Any:
@@ -99,12 +144,12 @@ def _loop(like: Any, dtype: torch.dtype, inner_fn: Any) -> Any:
     return result
 
 
-def _scores(products: Any, bias: Any, causal_rows: Any, scale: float) -> Any:
-    """What the softmax is of. With so many rows a head, row i sees the keys up to i.
+def _scores(products: Any, bias: Any, first_row: Any, scale: float) -> Any:
+    """What the softmax is of.
 
     Without a bias the weights are scaled, where they are computed anyway.
     """
-    if bias is None and causal_rows is None:
+    if bias is None and first_row is None:
         return products
     load = products.make_loader()
     load_bias = bias.make_loader() if bias is not None else None
@@ -114,8 +159,8 @@ def _scores(products: Any, bias: Any, causal_rows: Any, scale: float) -> Any:
         if load_bias is not None:
             score = ops.mul(score, ops.constant(scale, torch.float32))
             score = ops.add(score, ops.to_dtype(load_bias(index), torch.float32))
-        if causal_rows is not None:
-            row = ModularIndexing(index[-2], 1, causal_rows)
+        if first_row is not None:
+            row = index[-2] + first_row
             seen = ops.ge(
                 ops.index_expr(row, torch.float32), ops.index_expr(index[-1], torch.float32)
             )
@@ -177,12 +222,14 @@ def _quotient(sums: Any, total: Any, dtype: torch.dtype) -> Any:
     )
 
 
-def _in_order_of_meta(result: Any) -> Any:
+def _in_order_of_meta(results: list[Any]) -> Any:
     """With the dimensions in memory as PyTorch's shape function says, so that views stay free."""
     strides = V.graph.current_node.meta["val"][0].stride()
     order = ir.get_stride_order(strides, V.graph.sizevars.shape_env)
-    result.realize()
-    return ir.ExternKernel.require_stride_order(result, order)
+    if len(results) > 1:
+        return side_by_side(results, -2, results[0].get_dtype(), order)
+    results[0].realize()
+    return ir.ExternKernel.require_stride_order(results[0], order)
 
 
 def _unused_results(query: Any, rows: Any, keys: Any) -> list[Any]:

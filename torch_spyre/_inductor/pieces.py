@@ -26,19 +26,34 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any | None:
     dtype = tensors[0].get_dtype()
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.get_dtype())
-    size = list(tensors[0].get_size())
-    dim = dim % len(size)
-    starts = [0]
-    for tensor in tensors:
-        starts.append(starts[-1] + tensor.get_size()[dim])
-    size[dim] = starts[-1]
-    bounds = list(itertools.pairwise(starts))
-    if dim == len(size) - 1 and not all(_keeps_sticks(*bound, dtype) for bound in bounds):
+    dim = dim % len(tensors[0].get_size())
+    along_sticks = dim == len(tensors[0].get_size()) - 1
+    if along_sticks and not all(_keeps_sticks(*part, dtype) for part in _bounds(tensors, dim)):
         return None
-    result = _memory(size, dtype, tensors[0].get_device())
+    return side_by_side(tensors, dim, dtype)
+
+
+def side_by_side(
+    tensors: Sequence[Any], dim: int, dtype: torch.dtype, order: Sequence[int] | None = None
+) -> Any:
+    """Memory with a loop for each of the tensors; of a stride order, in which 0 is innermost."""
+    bounds = _bounds(tensors, dim)
+    size = list(tensors[0].get_size())
+    size[dim] = bounds[-1][1]
+    dims = list(range(len(size)))
+    outermost_first = dims if order is None else sorted(dims, key=lambda d: -order[d])
+    memory = _memory([size[d] for d in outermost_first], dtype, tensors[0].get_device())
+    result = lowering.permute(memory, [outermost_first.index(d) for d in dims])
     for tensor, (start, end) in zip(tensors, bounds, strict=True):
         _write(lowering.slice_(result, dim, start, end), tensor)
     return result
+
+
+def _bounds(tensors: Sequence[Any], dim: int) -> list[tuple[Any, Any]]:
+    starts = [0]
+    for tensor in tensors:
+        starts.append(starts[-1] + tensor.get_size()[dim])
+    return list(itertools.pairwise(starts))
 
 
 def pad(x: Any, padding: Sequence[Any], value: float = 0) -> Any | None:
