@@ -154,7 +154,9 @@ def test_attention_in_nested_loops():
             return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
 
     args = [named("BHSD"), named("BHTD", seed=1), named("BHTD", seed=2)]
-    tiled(attention, *args, loops=3)
+    code = tiled(attention, *args, loops=3)
+    # Inductor makes one op of it all, and every part of that is inside of the loops.
+    assert code.rindex("LoopSpec(") < code.index("OpSpec('batchmatmul'")
 
 
 def test_a_reduction_inside_of_tiles():

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 # Scores of more bytes than this are left to the eager kernel, which makes them in blocks of rows.
 # Those of a kernel stay in the scratchpads, in tiles if need be; where that fails, in the pool.
 MAX_SCORE_BYTES = 1 << 30
-MIN_BLOCK_ROWS = 128  # of causal attention: fewer are not computed apart from others
+MIN_BLOCK_ROWS = 256  # of causal attention: for fewer, more ops take longer than what they save
 BLOCK_UNIT = 64  # rows: scores of the keys that a block sees are whole sticks
 
 

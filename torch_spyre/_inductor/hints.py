@@ -8,6 +8,7 @@ decompositions. The compiler reads it back with :func:`hints_of`.
 from __future__ import annotations
 
 import json
+import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -109,7 +110,10 @@ _text._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def hints_of(node: torch.fx.Node) -> tuple[Hint, ...]:
     """The hints around a node of a graph, outermost first."""
-    notes = node.meta.get("custom") or {}
+    # What a pattern of Inductor's replaced, attention for example, has its notes on the node that
+    # takes the first of the results.
+    taken = (user for user in node.users if user.target is operator.getitem)
+    notes = next(filter(None, (n.meta.get("custom") for n in (node, *taken))), {})
     return tuple(_parsed(scope, text) for scope, text in notes.items() if scope.startswith(PREFIX))
 
 

@@ -15,6 +15,7 @@ from sympy import Symbol
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.observe import observed
+from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.agree import cut_alike
 from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
@@ -23,7 +24,7 @@ from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.order import products_first
-from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
 
 TRIED = 3  # plans of tiles
@@ -51,15 +52,26 @@ def best_variant(ops: list[KernelOp]) -> Variant:
     ops = observed(clone_inputs, observed(cut_alike, ops))
     spare = copied(ops)
     plain = _finished(ops, ())
-    if not plain.no_room:
+    names = {buffer.name for buffer in (*plain.no_room, *_oversized(plain))}
+    if not names:
         return plain
-    variants = [plain, *(_tiled(spare, plain) if config.auto_tiling else ())]
+    variants = [plain, *(_tiled(spare, plain, names) if config.auto_tiling else ())]
     return min(variants, key=lambda variant: variant.effort)
 
 
-def _tiled(spare: list[KernelOp], plain: Variant) -> Iterator[Variant]:
+def _oversized(plain: Variant) -> Iterator[Buffer]:
+    """What no scratchpads could hold, together with what is computed from it. Nothing made the ops
+    agree on its parts, so it may not be among what there was no room for."""
+    if config.lx_planning:
+        most = config.sencores * lx_available() / 2
+        for op in plain.ops:
+            buffer = op.output.buffer
+            if buffer.local and buffer not in plain.lx and device_bytes(buffer) > most:
+                yield buffer
+
+
+def _tiled(spare: list[KernelOp], plain: Variant, names: set[str]) -> Iterator[Variant]:
     """With loops over tiles around what has no room otherwise."""
-    names = {buffer.name for buffer in plain.no_room}
     cores = max(math.prod(op.splits.values()) for op in plain.ops)
     for attempt in range(TRIED):
         ops = copied(spare)
