@@ -105,6 +105,20 @@ def test_padded_batch_compiled(name, fresh_compiler):
     assert set(fallback_counts()) == set(justified_fallbacks(name))
 
 
+@pytest.mark.parametrize("prepared", [lambda m: m, compiled], ids=["op by op", "compiled"])
+@pytest.mark.parametrize("name", ["gemma2", "qwen3"])
+def test_padded_batch_in_bfloat16_with_a_mask_of_its_least_number(name, prepared, fresh_compiler):
+    """Rows of padding see nothing; the number that hides keys is beyond the card's format."""
+    this, real = padded_case(name)
+    module, inputs = this.on_card(torch.bfloat16)
+    module.set_attn_implementation("eager")
+    with torch.inference_mode():
+        logits = this.model.output(prepared(module)(**inputs)).float().cpu()
+    assert torch.isfinite(logits).all()
+    # Weights of 8 bits: further from float32 than DLFloat16 is.
+    assert rms_difference(logits[real], this.exact[real]) <= 8 * this.error
+
+
 def test_padding_changes_nothing_for_the_real_tokens():
     """Independent of the CPU: the shorter sequence alone gives what it gives in the batch."""
     this, _ = padded_case("llama")
