@@ -49,6 +49,22 @@ class ChainStep : public Step {
 
   void run(std::span<const Extent> operands) const override { run_cores(operands, {}, 1); }
 
+  /// What lines share is then computed once, and not by every core.
+  std::function<void(std::span<const Extent>)> at_once(const CorePlaces& places,
+                                                       bool alone) const override {
+    const auto elsewhere = [&](const ChainTensor& tensor) {
+      const auto& cores = places[static_cast<std::size_t>(tensor.operand)];
+      return !tensor.dims.lines &&
+             std::any_of(cores.begin(), cores.end(), [](std::int64_t place) { return place != 0; });
+    };
+    if (!alone || values_.tensors.empty() || !plan_.once_writes.empty() ||
+        std::any_of(values_.tensors.begin(), values_.tensors.end(), elsewhere))
+      return {};
+    return [this, places](std::span<const Extent> operands) {
+      run_cores(operands, places, places[0].size());
+    };
+  }
+
  private:
   using Pointers = std::span<std::byte*>;
 
