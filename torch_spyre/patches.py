@@ -5,8 +5,10 @@ Each patch acts on spyre tensors only and hands everything else to the original.
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -274,11 +276,8 @@ def before_scheduling(run: Callable[[Any], None]) -> Iterator[None]:
         run(self)
         original(self)
 
-    GraphLowering._update_scheduler = _update_scheduler  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(GraphLowering, "_update_scheduler", _update_scheduler):
         yield
-    finally:
-        GraphLowering._update_scheduler = original  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -289,8 +288,6 @@ def loops_as_lowered() -> Iterator[None]:
     decides both itself, from what lowering left, and to no use Inductor would trace every loop
     twice more.
     """
-    from unittest import mock
-
     from torch._inductor.ir import ComputedBuffer
 
     fill_order, reorder = ComputedBuffer.get_fill_order, ComputedBuffer.simplify_and_reorder
@@ -363,3 +360,50 @@ def tensor_guards() -> None:
         )
 
     GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]
+
+
+def around_tracing(context: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Dynamo looks at a function that got tensors or modules of the card inside of ``context``,
+    from its first bytecode to its guards.
+
+    Missing upstream: a hook of a device around Dynamo's work. Its callbacks know neither the
+    arguments nor an end of their own: ``torch._dynamo.reset()`` forgets them. Called by
+    ``_inductor.load()``.
+    """
+    from torch._dynamo import convert_frame
+
+    original = convert_frame._compile
+
+    def on_card(value: object) -> bool:
+        if isinstance(value, torch.Tensor):
+            return value.device.type == DEVICE_NAME
+        return isinstance(value, torch.nn.Module) and on_spyre(value)
+
+    @functools.wraps(original)
+    def _compile(code: Any, globals: Any, locals: dict[str, Any], *args: Any, **more: Any) -> Any:
+        if not any(on_card(value) for value in locals.values()):
+            return original(code, globals, locals, *args, **more)
+        with context(), _unnamed_lines():
+            return original(code, globals, locals, *args, **more)
+
+    convert_frame._compile = _compile
+
+
+@contextlib.contextmanager
+def _unnamed_lines() -> Iterator[None]:
+    """Dynamo does not look for the functions that lines are in, unless its log says them.
+
+    Missing upstream: the same. It reads whole files with a tokenizer in Python for it.
+    """
+    from torch._dynamo import output_graph, symbolic_convert
+
+    logs = (
+        output_graph.trace_call_log,
+        symbolic_convert.trace_call_log,
+        symbolic_convert.trace_source_log,
+    )
+    if any(log.isEnabledFor(logging.DEBUG) for log in logs):
+        yield
+        return
+    with mock.patch.object(symbolic_convert, "get_funcname", return_value=None):
+        yield
