@@ -5,8 +5,11 @@ import logging
 
 import pytest
 import torch
+import torch._inductor.config
 from torch._dynamo import symbolic_convert
 from torch._dynamo.comptime import comptime
+from torch._dynamo.utils import counters
+from torch._inductor.fx_passes import joint_graph
 
 
 @pytest.mark.parametrize("device", ["spyre", "cpu"])
@@ -61,3 +64,22 @@ def test_lines_have_names_if_the_log_says_them(level: int) -> None:
         log.setLevel(before)
     name = test_lines_have_names_if_the_log_says_them.__name__
     assert named == [name if level == logging.DEBUG else None]
+
+
+@torch._inductor.config.patch(force_disable_caches=True)
+def test_patterns_are_made_when_a_graph_could_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = joint_graph.lazy_init
+    monkeypatch.setattr(joint_graph, "lazy_init", lambda *args: made.append(original(*args)))
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return (q @ k.transpose(-2, -1)).div(8.0).softmax(dim=-1) @ v
+
+    x = torch.randn(2, 4, 64, 64, dtype=torch.float16, device="spyre")
+    torch.compile(lambda x: x @ x)(x)
+    assert not made
+    counters.clear()
+    result = torch.compile(attention)(x, x, x)
+    assert made
+    assert counters["inductor"]["fuse_attention"] == 1
+    torch.testing.assert_close(result, attention(x, x, x), atol=1e-2, rtol=1e-2)

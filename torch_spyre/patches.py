@@ -326,6 +326,33 @@ def loops_as_lowered() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def patterns_when_needed() -> Iterator[None]:
+    """While a spyre graph is compiled: Inductor makes its patterns of attention, of padded products
+    and of permutations for the first graph that could match one.
+
+    Missing upstream: patterns that are made when a graph has their ops. Products are padded on
+    other devices only; attention has an exponential, a permutation is drawn.
+    """
+    from torch._inductor import compile_fx
+    from torch._inductor.fx_passes import joint_graph
+
+    original = compile_fx.joint_graph_passes
+    aten = torch.ops.aten
+
+    @functools.wraps(original)
+    def joint_graph_passes(graph: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        needed = any(
+            getattr(node.target, "overloadpacket", None) in (aten.exp, aten.randperm)
+            for node in graph.graph.nodes
+        )
+        with contextlib.nullcontext() if needed else mock.patch.object(joint_graph, "lazy_init"):
+            return original(graph, *args, **kwargs)
+
+    with mock.patch.object(compile_fx, "joint_graph_passes", joint_graph_passes):
+        yield
+
+
 def tensor_guards() -> None:
     """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
     another graph.

@@ -216,6 +216,7 @@ def compile_spyre(
 
     with (
         uncollected(),
+        patches.patterns_when_needed(),
         inductor_config.patch(settings),
         with_in_key(repr((placed, named, hints_text(model.graph.nodes)))),
     ):
