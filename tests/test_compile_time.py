@@ -11,6 +11,8 @@ from torch._dynamo.comptime import comptime
 from torch._dynamo.utils import counters
 from torch._inductor.fx_passes import joint_graph
 
+from torch_spyre._inductor.passes import CustomPostPasses
+
 
 @pytest.mark.parametrize("device", ["spyre", "cpu"])
 def test_the_collector_rests_only_for_the_card(device: str) -> None:
@@ -83,3 +85,17 @@ def test_patterns_are_made_when_a_graph_could_match(monkeypatch: pytest.MonkeyPa
     assert made
     assert counters["inductor"]["fuse_attention"] == 1
     torch.testing.assert_close(result, attention(x, x, x), atol=1e-2, rtol=1e-2)
+
+
+def test_passes_see_the_tensors_of_what_passes_changed() -> None:
+    def doubled(graph: torch.fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList):
+            node.args = (node.args[0], [0])
+
+    CustomPostPasses.register(doubled)
+    try:
+        x = torch.ones(64, 64, device="spyre")
+        found = torch.compile(lambda x: x.sum(1) * 2 + 1)(x)
+    finally:
+        CustomPostPasses.passes.remove(doubled)
+    assert found.tolist() == [129.0] * 64

@@ -353,6 +353,75 @@ def patterns_when_needed() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def plain_tensors() -> Iterator[None]:
+    """While a spyre graph is compiled: whether Inductor can compile an op whose tensors are all on
+    the card, of numbers that Inductor knows, is not looked into.
+
+    Missing upstream: a quick answer for tensors of the common kind. It is asked for every op and
+    every set of patterns, and takes as long as to match these.
+    """
+    from torch._inductor import graph, pattern_matcher
+    from torch._subclasses import FakeTensor
+
+    original = graph.fallback_node_due_to_unsupported_type
+    known = {torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64, torch.bool}
+
+    def plain(node: torch.fx.Node) -> bool:
+        value = node.meta.get("val")
+        return (
+            isinstance(value, FakeTensor)
+            and value.dtype in known
+            and value.layout is torch.strided
+            and value.fake_device.type == DEVICE_NAME
+        )
+
+    @functools.wraps(original)
+    def fallback_node_due_to_unsupported_type(node: torch.fx.Node, *args: Any, **more: Any) -> bool:
+        if plain(node) and all(map(plain, node.all_input_nodes)):
+            return False
+        return original(node, *args, **more)
+
+    name = original.__name__
+    with (
+        mock.patch.object(graph, name, fallback_node_due_to_unsupported_type),
+        mock.patch.object(pattern_matcher, name, fallback_node_due_to_unsupported_type),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def changed_nodes_only() -> Iterator[None]:
+    """While a spyre graph is compiled: Inductor looks at the tensors of those nodes that its passes
+    changed.
+
+    Missing upstream: the order of its questions. ``FakeTensorUpdater`` collects the tensors of
+    every node first, then asks whether the node is another.
+    """
+    from torch._inductor import fx_utils
+
+    updater = fx_utils.FakeTensorUpdater
+    original, tensors_of = updater.incremental_update, fx_utils.get_fake_args_kwargs
+
+    @functools.wraps(original)
+    def incremental_update(self: Any) -> int:
+        if self.subgraph_updaters:
+            return original(self)
+        before = {node: node.meta.get("val") for node in self.gm.graph.nodes}
+
+        def of_changed(node: torch.fx.Node, *args: Any) -> Any:
+            changed = self.hash_node(node) not in self.processed_hashes or any(
+                source.meta.get("val") is not before[source] for source in node.all_input_nodes
+            )
+            return tensors_of(node, *args) if changed else (False, (), {})  # nothing to do for it
+
+        with mock.patch.object(fx_utils, "get_fake_args_kwargs", of_changed):
+            return original(self)
+
+    with mock.patch.object(updater, "incremental_update", incremental_update):
+        yield
+
+
 def tensor_guards() -> None:
     """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
     another graph.

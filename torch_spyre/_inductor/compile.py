@@ -123,6 +123,8 @@ def spyre_compilation() -> Iterator[None]:
         spyre_lowerings(),
         patches.before_scheduling(CustomPreSchedulingPasses()),
         patches.loops_as_lowered(),
+        patches.plain_tensors(),
+        patches.changed_nodes_only(),
         # A value that is used twice is computed once.
         mock.patch.object(ir.Loops, "has_large_inner_fn", return_value=True),
     ):
