@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 import inspect
 import logging
 import warnings
@@ -29,6 +28,7 @@ from torch.fx.experimental.symbolic_shapes import has_free_symbols
 from torch_spyre import patches
 from torch_spyre._inductor import config
 from torch_spyre._inductor.cache_key import Placement, with_in_key
+from torch_spyre._inductor.collector import uncollected
 from torch_spyre._inductor.errors import (
     CompilerFault,
     InvalidHint,
@@ -123,23 +123,12 @@ def spyre_compilation() -> Iterator[None]:
         spyre_lowerings(),
         patches.before_scheduling(CustomPreSchedulingPasses()),
         patches.loops_as_lowered(),
+        patches.plain_tensors(),
+        patches.changed_nodes_only(),
         # A value that is used twice is computed once.
         mock.patch.object(ir.Loops, "has_large_inner_fn", return_value=True),
     ):
         yield
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Without Python's collector of cycles: it would walk all that PyTorch and the model consist of
-    again and again, for a tenth of the time, and find little."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
@@ -229,6 +218,7 @@ def compile_spyre(
 
     with (
         uncollected(),
+        patches.patterns_when_needed(),
         inductor_config.patch(settings),
         with_in_key(repr((placed, named, hints_text(model.graph.nodes)))),
     ):

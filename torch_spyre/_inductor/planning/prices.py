@@ -5,6 +5,7 @@ Only counts: the model is the card's, :mod:`torch_spyre.cost`.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Set
@@ -42,6 +43,12 @@ class OpPrices:
         self.bytes = [STICK_BYTES * shape.sticks_touched(i) for i in range(len(shape.accesses))]
         # By the identity of splits, as in OpShape; these are kept beside.
         self._known: dict[tuple[int, frozenset[int]], tuple[Splits, tuple[float, float]]] = {}
+
+    def of(self, shape: OpShape) -> OpPrices:
+        """Those of an op which differs in its buffers only: both share what is known of either."""
+        prices = copy.copy(self)
+        prices.shape = shape
+        return prices
 
     def microseconds(self, splits: Splits, in_lx: Set[int] = frozenset()) -> float:
         """``in_lx``: positions of the accesses, the output last, that touch LX."""
