@@ -221,7 +221,7 @@ class _Splits:
         units = sorted(self.units.get(position, ()), key=functools.cmp_to_key(_by_division))
         pieces, below = [], 1
         for unit in [*units, extent]:
-            pieces.append((number(unit // below), below))
+            pieces.append((_quotient(unit, below), below))
             below = unit
         return pieces[::-1]
 
@@ -261,7 +261,18 @@ class _Splits:
 
 
 def _divides(size: Any, extent: Any) -> bool:
-    return V.graph.sizevars.statically_known_multiple_of(sympy.sympify(extent), size)
+    if V.graph.sizevars.statically_known_multiple_of(sympy.sympify(extent), size):
+        return True
+    # Of sums such as 2*s0 + 6 and s0 + 3: whole as symbols are.
+    return has_symbols([size]) and bool(sympy.denom(_exact(extent, size)) == 1)
+
+
+def _quotient(extent: Any, size: Any) -> Any:
+    return number(_exact(extent, size) if has_symbols([size]) else extent // size)
+
+
+def _exact(extent: Any, size: Any) -> Expr:
+    return sympy.cancel(sympy.sympify(extent) / sympy.sympify(size))
 
 
 def _by_division(one: Any, other: Any) -> int:
