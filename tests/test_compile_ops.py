@@ -55,6 +55,30 @@ def test_op_classes_against_the_cpu(kind):
     same_as_cpu(CLASSES[kind], card(5, 70))
 
 
+DEEP = (2, 3, 2, 3, 3, 2, 5, 7)
+OF_RANK_8 = {
+    "pointwise": (lambda x: x * 2 + 1, [DEEP]),
+    "a last dimension of one element": (lambda x: x * 2 + 1, [(*DEEP[:7], 1)]),
+    "broadcast": (lambda x, y: x * 2 + y, [(*DEEP[:7], 1), DEEP]),
+    "norm": (lambda x: F.layer_norm(x, x.shape[-1:]), [DEEP]),
+    "rows": (lambda x: torch.softmax(x, 0), [DEEP]),
+    "sums": (lambda x: (x.sum(-1, keepdim=True) + x, x.amax((1, -1))), [DEEP]),
+    "product": (lambda x, y: x @ y, [DEEP, (*DEEP[:6], 7, 9)]),
+    "product of results": (lambda x, y: (x * 2) @ (y + 1), [DEEP, (*DEEP[:6], 7, 9)]),
+    "product of a view": (
+        lambda x, y: x.permute(5, 4, 3, 2, 1, 0, 6, 7) @ y,
+        [DEEP, (*DEEP[5::-1], 7, 9)],
+    ),
+    "product of rank 7": (lambda x, y: x @ y, [DEEP[1:], (3, 1, 3, 1, 2, 7, 9)]),
+}
+
+
+@pytest.mark.parametrize("name", OF_RANK_8)
+def test_as_many_dimensions_as_a_tensor_has(name):
+    function, sizes = OF_RANK_8[name]
+    same_as_cpu(function, *(card(*size, seed=i) for i, size in enumerate(sizes)))
+
+
 # ------------------------------------------------------------------------------------- activations
 
 ACTIVATIONS = {
