@@ -294,6 +294,28 @@ def test_a_cache_is_updated_in_place():
     assert after.device_bytes_written - before.device_bytes_written < cache.nbytes / 8
 
 
+def _move_down(x):
+    x[1:] = x[:-1].clone()
+
+
+def _move_up(x):
+    x[:-1] = x[1:].clone()
+    x[-1] = 0
+
+
+def _transpose(x):
+    x.copy_(x.t().clone())
+
+
+@pytest.mark.parametrize("move", [_move_down, _move_up, _transpose])
+def test_a_tensor_moves_in_itself(move):
+    x = card(130, 130)
+    want = x.cpu()
+    move(want)
+    compiled(move, x)
+    assert torch.equal(x.cpu(), want)
+
+
 def test_a_cache_is_updated_by_index():
     cache, rows, where = card(4, 10, 64), card(4, 1, 64, seed=1), torch.tensor([3]).to("spyre")
 

@@ -326,6 +326,11 @@ class Tracer(DefaultHandler):
         ):
             last.output = target
             return
+        source = value.access
+        if source is not None and source.buffer is buffer and source.index != target.index:
+            # An op reads and writes in any order: of a tensor that moves in itself, it would read
+            # what it has just written.
+            value = self.emit("identity", [value], value.dtype)
         op = KernelOp("identity", self.space, [self.materialised(value)], target)
         self.append_op(op, [value])
 
