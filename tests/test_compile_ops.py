@@ -375,6 +375,20 @@ def test_eager_calls(function, calls):
     same_as_eager(function, card(50, 70), torch.tensor([[3, 1], [0, 49]]).to("spyre"), calls=calls)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x > 0).nonzero() * 2,
+        lambda x: x[x > 0] * 2,
+        lambda x: x[x[:, 0] > 0].amax(1),
+    ],
+)
+def test_results_as_large_as_numbers_say(function):
+    x = card(9, 70)
+    (got,) = compiled(function, x).results
+    assert torch.equal(got.cpu(), function(x.cpu()))
+
+
 def test_an_index_out_of_range_raises():
     look_up = torch.compile(lambda w, i: (F.embedding(i, w) * 2).cpu(), fullgraph=True)
     with pytest.raises(IndexError):

@@ -144,13 +144,19 @@ def has_dynamic_sizes(node: Any) -> bool:
         return False
     used = node.read_writes.reads_and_writes()
     names = {dependency.name for dependency in used if not isinstance(dependency, WeakDep)}
-    layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
+    layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names if _is_one(name)]
     sizes = [extent for layout in layouts for extent in (*layout.size, *layout.stride)]
     symbols = sympy.Tuple(*sizes).free_symbols
     if node.node is not None:
         symbols |= node.node.get_free_symbol_uses()  # of loops and of what they compute
     kinds = (SymT.SIZE, SymT.UNBACKED_INT)
     return any(symbol_is_type(symbol, kinds) and has_symbols([_size(symbol)]) for symbol in symbols)
+
+
+def _is_one(name: str) -> bool:
+    """Whether a name is one tensor: an eager call may have several results, or make no tensor."""
+    buffer = V.graph.get_buffer(name)
+    return buffer is not None and isinstance(buffer.get_output_spec(), ir.Layout)
 
 
 def is_product(node: Any) -> bool:
