@@ -352,6 +352,22 @@ def test_dtypes(function):
     same_as_eager(function, card(9, 70))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2).to("cpu", torch.float64) + 1,
+        lambda x: x.to("cpu", torch.int64),
+        lambda x: (x.float() / 3).to("cpu", torch.float16),  # of more bits than the card's
+    ],
+)
+def test_what_leaves_the_card_is_converted_on_the_host(function):
+    x = card(7, 65)
+    (got,) = compiled(function, x).results
+    want = function(x)
+    assert (got.device.type, got.dtype) == ("cpu", want.dtype)
+    assert torch.equal(got, want)
+
+
 def test_float64_is_refused():
     with pytest.raises((InductorError, TypeError), match=r"does not support dtype torch.float64"):
         torch.compile(lambda x: x.double() * 2, fullgraph=True)(card(3, 5))
