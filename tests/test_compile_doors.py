@@ -1,7 +1,9 @@
 """How the compiler is entered, configured and extended, and the names other code imports."""
 
 import importlib.metadata
+import os
 import warnings
+from pathlib import Path
 
 import pytest
 import sympy
@@ -21,6 +23,8 @@ from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.ir import FixedTiledLayout, SpyreConstantFallback
 from torch_spyre._inductor.views import compute_coordinates
+from torch_spyre.backend.compiler import compile_bundle
+from torch_spyre.execution.async_compile import bundle_of
 from torch_spyre.ops.table import OPS
 
 pytestmark = pytest.mark.usefixtures("empty_caches")
@@ -118,6 +122,32 @@ def test_a_knob_can_be_changed_for_a_while():
     assert config.sencores == before
     with pytest.raises(AttributeError):
         config.nothing = 1
+
+
+def test_baked_addresses_where_there_are_segments_for_all_tensors(planned):
+    """Constants are tensors, too; kernels of more have their addresses as arguments."""
+
+    def scaled(*tensors):
+        return sum((x * (i + 1.7) for i, x in enumerate(tensors)), tensors[0])
+
+    for count in (2, 3, 20):
+        tensors = [card(9, 65, seed=i) for i in range(count)]
+        with config.patch(bundle_symbolic_args=False):
+            got, (kernel,) = planned(scaled, *tensors)
+            mlir = bundle_of(kernel.specs).mlir
+        torch.testing.assert_close(got.cpu(), scaled(*tensors).cpu(), rtol=2**-7, atol=2**-5)
+        assert ("arg_0_base_addr" in mlir) == (len(kernel.args) + bool(kernel.pool_bytes) > 7)
+
+
+def test_spyrecode_of_kernels_is_kept_on_demand(empty_caches, monkeypatch):
+    monkeypatch.setenv("DUMP_SPYRE_CODE", "1")
+    x = card(5, 70)
+    torch.compile(lambda x: x * 3 + 1)(x)
+    (folder,) = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).glob("spyre-code/*")
+    assert folder.name.startswith("sdsc_fused_")
+    program = (folder / "spyreCodeDir" / "init.bin").read_bytes()
+    assert program == compile_bundle(folder)
+    assert (folder / "spyreCodeDir" / "spyrecode.json").exists()
 
 
 def keys_of(monkeypatch, *contexts):

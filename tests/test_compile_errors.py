@@ -12,6 +12,7 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.errors import (
     CompilerFault,
+    InvalidSetting,
     RefusedByBackEnd,
     Unsupported,
     about_bundle,
@@ -184,6 +185,43 @@ def test_any_number_of_cores_gives_the_same_numbers(cores):
     with config.patch(sencores=cores):
         got = torch.compile(lambda x: (x * 2 + 1).sum(0))(x)
     assert torch.equal(got.cpu(), (x * 2 + 1).sum(0).cpu())
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "legal"),
+    [
+        ("sencores", 2.5, "a whole number from 1 to 32"),
+        ("sencores", True, "a whole number from 1 to 32"),
+        ("layout_solver", "nope", "default or greedy or firstfit"),
+        ("max_buckets", 0, "a whole number from 1"),
+        ("max_buckets", -3, "a whole number from 1"),
+        ("min_default_granularity", 0, "a whole number from 1"),
+        ("dxp_lx_frac_avail", 1.5, "a number from 0 to 1"),
+        ("lx_planning", "maybe", "True or False"),
+    ],
+)
+def test_a_knob_with_a_value_without_a_meaning(knob, value, legal):
+    with config.patch({knob: value}), pytest.raises(Unsupported) as caught:
+        torch.compile(lambda x: x + 1)(card(4))
+    assert isinstance(caught.value.reason, InvalidSetting)
+    assert repr(value) in caught.value.what
+    assert knob in caught.value.what.lower()
+    assert legal in caught.value.hint
+
+
+def test_a_switch_that_is_neither_on_nor_off():
+    result = fresh(
+        """
+        import torch
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(4, device="spyre"))
+        except RuntimeError as error:
+            print(error)
+        """,
+        LX_PLANNING="maybe",
+    )
+    assert "invalid LX_PLANNING value 'maybe'" in result.output
+    assert "one of 1, true, yes, on, or of 0, false, no, off" in result.output
 
 
 def test_a_fallback_that_is_neither_warn_nor_error():
