@@ -87,6 +87,26 @@ def test_errors_about_nodes_of_the_graph_name_their_ops(monkeypatch):
     assert "(x + 1).exp()" in error.source
 
 
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda x: x.double() + 1, "does not support dtype torch.float64"),
+        (lambda x: x.to(torch.uint16), "does not support dtype torch.uint16"),
+        (lambda x: x.to(torch.float8_e5m2).float(), "does not support dtype torch.float8_e5m2"),
+        (lambda x: x.view(1, 1, 1, 1, 1, 1, 1, 7, 65) * 2, "Unsupported tensor rank: 9"),
+        (lambda x: (x * 2).view(torch.int16) + 1, "float16 numbers seen as torch.int16"),
+    ],
+)
+def test_tensors_that_the_card_does_not_have(function, what):
+    error = refusal(function, card(7, 65))
+    assert not isinstance(error.reason, CompilerFault)
+    assert what in error.what
+    assert "aten." in error.op
+    assert any("float16[7, 65]" in tensor for tensor in error.tensors)
+    assert "test_compile_errors.py" in error.source
+    assert ".cpu()" in error.hint
+
+
 def test_a_tensor_that_no_core_can_reach():
     error = refusal(lambda x: x.sum(1), torch.empty(3, 2**30, dtype=torch.float16, device="spyre"))
     assert "float16[3, 1073741824]" in str(error)

@@ -35,6 +35,7 @@ from torch_spyre._inductor.kernel_template import TemplateText, plan_template, t
 from torch_spyre._inductor.trace import Tracer, simplified
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
+NO_LAYOUT = "compute it in another dtype, in fewer dimensions, or after .cpu()"
 
 
 class KernelBuilder:
@@ -213,7 +214,11 @@ def placement(
     layout = V.graph.get_buffer(name).get_layout()
     if isinstance(layout, FixedTiledLayout):
         return layout.device_layout, layout.storage_offset
-    return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
+    try:
+        return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
+    except (TypeError, RuntimeError) as error:  # a dtype or a rank that the card does not have
+        what = f"{name} has no layout on the card: {str(error).splitlines()[0]}"
+        raise Unsupported(what, hint=NO_LAYOUT) from error
 
 
 class _Splits:
