@@ -31,6 +31,7 @@ def apply() -> None:
     _compile()
     _custom_ops()
     when_imported("torch._inductor.compile_fx", _compile_fx)
+    when_imported("torch._inductor.fx_passes.joint_graph", _patterns)
     when_imported("safetensors", checkpoints.open_for_cards)
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
@@ -259,6 +260,22 @@ def _compile_fx(inductor: Any) -> None:
         return ours(original, model, inputs, **dict(zip(names, args, strict=False)), **kwargs)
 
     inductor.compile_fx = compile_fx
+
+
+def _patterns(joint_graph: Any) -> None:
+    """Inductor's patterns of attention and products for spyre graphs are those made on the CPU.
+
+    Patterns have no device; to make them, Inductor fills scalars on the device of the first graph,
+    some dozen programs that are not the user's. Missing upstream: fake scalars.
+    """
+    original = joint_graph.lazy_init
+
+    @functools.wraps(original)
+    def lazy_init(input_device: torch.device | None = None) -> Any:
+        ours = input_device is not None and input_device.type == DEVICE_NAME
+        return original(torch.device("cpu") if ours else input_device)
+
+    joint_graph.lazy_init = lazy_init
 
 
 @contextlib.contextmanager

@@ -6,8 +6,10 @@ import contextlib
 import copy
 import inspect
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -41,12 +43,39 @@ from torch_spyre._inductor.hints import hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
 from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
+from torch_spyre._inductor.scratchpad import SOLVERS
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.machine import load as load_machine
 
 log = logging.getLogger("spyre.inductor")
 
 CORES = int(load_machine().value("card.cores"))
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers that a knob may be."""
+
+    least: float
+    most: float = math.inf
+    types: tuple[type, ...] = (int,)
+
+    def __str__(self) -> str:
+        kind = "a number" if float in self.types else "a whole number"
+        end = "" if self.most == math.inf else f" to {self.most}"
+        return f"{kind} from {self.least}{end}"
+
+
+SWITCH = (True, False)
+# Of all knobs that are no switches.
+LEGAL: dict[str, Range | tuple[Any, ...]] = {
+    "sencores": Range(1, CORES),
+    "max_buckets": Range(1),
+    "min_default_granularity": Range(1),
+    "dxp_lx_frac_avail": Range(0, 1, (int, float)),
+    "layout_solver": tuple(SOLVERS),
+    "compile_fallback": ("warn", "error"),
+}
 
 SETTINGS = {
     "split_reductions": False,
@@ -105,15 +134,17 @@ def touches_spyre(model: GraphModule, inputs: Sequence[Any]) -> bool:
 
 def check_settings() -> None:
     """Raise :class:`InvalidSetting` for a knob that has a value without a meaning."""
-    if not 1 <= config.sencores <= CORES:
-        what = f"invalid SENCORES value {config.sencores}"
-    elif config.compile_fallback not in ("warn", "error"):
-        what = f"invalid compile_fallback value {config.compile_fallback!r}"
-    else:
-        return
-    hint = f"SENCORES is 1 to {CORES}, compile_fallback warn or error"
-    reason = InvalidSetting(what, hint=hint)
-    raise NotCompiled(reason, inspect.currentframe()) from reason
+    for knob, value in config.get_config_copy().items():
+        if isinstance(legal := LEGAL.get(knob, SWITCH), tuple):
+            valid, expected = value in legal, " or ".join(map(str, legal))
+        else:
+            valid = type(value) in legal.types and legal.least <= value <= legal.most
+            expected = str(legal)
+        if not valid:
+            name = "SENCORES" if knob == "sencores" else knob
+            hint = f"config.{knob} is {expected}"
+            reason = InvalidSetting(f"invalid {name} value {value!r}", hint=hint)
+            raise NotCompiled(reason, inspect.currentframe()) from reason
 
 
 @contextlib.contextmanager

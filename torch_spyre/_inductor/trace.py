@@ -166,6 +166,12 @@ class Tracer(DefaultHandler):
             raise Unsupported(f"the card does not convert {value.dtype} to {dtype}")
         return self.emit(opfunc, [value], dtype)
 
+    def to_dtype_bitcast(self, value: Value, dtype: torch.dtype, src_dtype: torch.dtype) -> Value:
+        raise Unsupported(
+            f"{src_dtype} numbers seen as {dtype}: the card's formats have other bits",
+            hint="convert with .to(dtype), or look at the bits after .cpu()",
+        )
+
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
         """A number that the loops count."""
         if sympy.sympify(expression).is_number:
@@ -328,6 +334,11 @@ class Tracer(DefaultHandler):
         ):
             last.output = target
             return
+        source = value.access
+        if source is not None and source.buffer is buffer and source.index != target.index:
+            # An op reads and writes in any order: of a tensor that moves in itself, it would read
+            # what it has just written.
+            value = self.emit("identity", [value], value.dtype)
         op = KernelOp("identity", self.space, [self.materialised(value)], target)
         self.append_op(op, [value])
 

@@ -22,7 +22,7 @@ from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits, structure
 from torch_spyre._inductor.planning.hinted import hinted_splits
-from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
@@ -166,10 +166,13 @@ def _advanced(
     room, prices = lx_available(), asked.prices
     hinted = hinted_splits(prices.shape)
     own = _candidates(asked) if hinted is None else [hinted]
+    agrees = hinted is None and config.co_optimizing_lx_planning
+    if not agrees:
+        own = own[:1]
     found: dict[object, _State] = {}
     for rank, state in enumerate(beam):
-        inherited = _inherited(prices.shape, state) if hinted is None else ()
-        wanted = _wanted(prices.shape, state, reader) if hinted is None and reader else ()
+        inherited = _inherited(prices.shape, state) if agrees else ()
+        wanted = _wanted(prices.shape, state, reader) if agrees and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
         ways = (*inherited, *(own if rank < FIRST else own[:1]), *wanted)
         for splits in {id(splits): splits for splits in ways}.values():
@@ -201,7 +204,8 @@ def _with_op(
     for buffer in gone:
         homes.pop(buffer, None)
     output = shape.op.output.buffer
-    if output.local and shape.each_core_has_its_own(len(footprints) - 1, splits):
+    own = shape.each_core_has_its_own(len(footprints) - 1, splits)
+    if output.local and own and writes_lx(shape.op):
         home = _Home(footprints[-1], prices.written_microseconds)
         taken = sum(other.bytes_of_core for other in homes.values())
         if taken + home.bytes_of_core <= room:

@@ -12,10 +12,19 @@ from collections.abc import Set
 
 from torch_spyre import cost
 from torch_spyre._inductor import config
+from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES, symbols_of
 from torch_spyre._inductor.planning.footprints import OpShape, Splits
 from torch_spyre._inductor.scratchpad import lx_limit
 from torch_spyre.ops.table import OPS
+
+# Ops whose results the public implementation puts into LX, as the op table calls them.
+PUBLIC_LX_OPS = ("max", "sum", "exp", "sub", "mul", "mean", "add", "rsqrt")
+
+
+def writes_lx(op: KernelOp) -> bool:
+    """Whether the result of an op may live in LX."""
+    return config.allow_all_ops_in_lx_planning or op.op in PUBLIC_LX_OPS
 
 
 def lx_available() -> int:
