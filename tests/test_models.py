@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from model_runs import DECODERS, TEXT, TRANSFORMERS, case, padded_case, rounded_case
+from model_runs import DECODERS, TEXT, TRANSFORMERS, case, padded_case, rounded_case, short_case
 
 from torch_spyre import zoo
 from torch_spyre._inductor.compile import CompileFallbackWarning
@@ -46,6 +46,15 @@ def test_eager_and_compiled(name, fresh_compiler):
         this.judge(module(**inputs))
         this.judge(compiled(module)(**inputs))
     assert set(fallback_counts()) == set(justified_fallbacks(name))
+
+
+@pytest.mark.parametrize("length", [1, 13])
+def test_a_short_prompt_of_the_hybrid_compiled(length, fresh_compiler):
+    """One sequence, less than a chunk of the scan, no cache: products whose batches are heads."""
+    this = short_case("granitehybrid", length)
+    module, inputs = this.on_card()
+    with torch.inference_mode():
+        this.judge(compiled(module)(**inputs, use_cache=False))
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
