@@ -498,7 +498,7 @@ def test_older_names_still_work(older):
     ("argument", "value", "expected"),
     [
         ("num_tiles_per_dim", 4, "names of dimensions with whole numbers, such as {'M': 4}, not 4"),
-        ("num_tiles_per_dim", {"M": 2.5}, "whole numbers"),
+        ("num_tiles_per_dim", {0: 2}, "names of dimensions"),
         ("work_div", ["M"], "names of dimensions with whole numbers"),
         ("named_dims", "MN", "a list of names of dimensions, such as ['M', 'N'], not 'MN'"),
         ("named_dims", 3, "a list of names"),

@@ -103,10 +103,9 @@ def _text(
     return json.dumps(values)
 
 
-def _counts(argument: str, value: Any) -> list[tuple[str, int]]:
-    if not isinstance(value, Mapping) or not all(
-        isinstance(name, str) and type(count) is int for name, count in value.items()
-    ):
+def _counts(argument: str, value: Any) -> list[tuple[str, Any]]:
+    """By name; whether counts make sense is said later, with the op they are about."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         expected = f"names of dimensions with whole numbers, such as {{{'M'!r}: 4}}"
         raise TypeError(f"spyre_hint: {argument} takes {expected}, not {value!r}")
     return list(value.items())
