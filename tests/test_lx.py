@@ -79,6 +79,28 @@ def test_results_do_not_depend_on_planning(function):
         assert torch.equal(got.cpu(), want), (room, on)
 
 
+def test_copies_keep_all_bits_of_integers():
+    """Of an input, and of what goes from cores with rows to cores with columns."""
+    rows, columns = 512, 2048
+    x, out = (buffer(name, rows, columns, dtype=torch.int32) for name in ("x", "out"))
+    space = {A: rows, B: columns}
+
+    def ops():
+        row, column = local("row", rows, dtype=x.dtype), local("column", columns, dtype=x.dtype)
+        y = local("y", rows, columns, dtype=x.dtype)
+        return [
+            op("max", space, [at(x, A, B)], at(row, A), exact=True),
+            op("minimum", space, [at(x, A, B), at(row, A)], at(y, A, B), exact=True),
+            op("min", space, [at(y, A, B)], at(column, B), exact=True),
+            op("maximum", space, [at(y, A, B), at(column, B)], at(out, A, B), exact=True),
+        ]
+
+    values = torch.randint(-(2**31), 2**31, (rows, columns)).to(torch.int32)
+    kernel = plan_kernel(ops())
+    assert [spec.op for spec in kernel.ops].count("identity") == 2
+    assert torch.equal(run_on_card(kernel, x=values)["out"], values)
+
+
 def counted(function, *tensors, **knobs):
     """MiB of device memory and modelled microseconds of a compiled call."""
     with config.patch(knobs):
