@@ -2,28 +2,35 @@
 
 import itertools
 import math
+from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
 from compiling import card, compiled
-from hypothesis import assume, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from kernel_ops import A, B, at, buffer, bundle_of, groups_of, local, op, run_on_card
+from kernel_ops import A, B, C, at, buffer, bundle_of, groups_of, local, op, run_on_card
 from kernels import c0, c1, check_result, exchange, files_of, resliced
 
 from torch_spyre import ring
 from torch_spyre._C import _Program
 from torch_spyre._inductor import config
-from torch_spyre._inductor.planning import PASSES, plan_kernel
+from torch_spyre._inductor.planning import PASSES, plan_kernel, ring_moves
 from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.lx import plan_lx
+from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.ring_moves import exchange_parts
+from torch_spyre._inductor.planning.specs import kernel_of
+from torch_spyre._inductor.planning.variant import Variant
 from torch_spyre._inductor.planning.variants import best_variant
 from torch_spyre.backend.account import accounts_of
 from torch_spyre.backend.bundle import parse_bundle
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.schedule import groups, works
+from torch_spyre.cost import price
 from torch_spyre.ring import Axis
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -195,14 +202,20 @@ def test_the_knob_keeps_cores_apart():
 
 def test_planners_ask_for_what_the_back_end_counts():
     best = variant_of(rows_then_columns(512, 2048))
-    listed = accounts_of(parse_bundle(bundle_of(plan_kernel(rows_then_columns(512, 2048)))))
+    listed = assert_planned_as_counted(best, plan_kernel(rows_then_columns(512, 2048)))
+    assert listed[3].cost.ring_bytes > 0
+
+
+def assert_planned_as_counted(best, kernel):
+    listed = accounts_of(parse_bundle(bundle_of(kernel)))
     for each, account in zip(best.ops, listed, strict=True):
         shape = OpShape(each)
         in_lx = {i for i, access in enumerate(shape.accesses) if access.buffer in best.lx}
         planned = OpPrices(shape).cost(each.splits, in_lx)
+        assert price(planned).total == price(account.cost).total
         for field in ("read_bytes", "written_bytes", "lx_bytes", "ring_bytes", "ring_link_bytes"):
             assert getattr(planned, field) == getattr(account.cost, field), (each, field)
-    assert listed[3].cost.ring_bytes > 0
+    return listed
 
 
 @settings(max_examples=10, deadline=None)
@@ -314,3 +327,54 @@ def test_other_ops_than_copies():
         dsc["computeOp_"][0]["opFuncName"] = "neg"
 
     refused(edit, "is called '1_identity'|only the input of an identity")
+
+
+# -------------------------------------------------------------------- whatever splits ops may have
+
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 40), st.sampled_from([5, 64, 130, 256]))
+
+
+def kernel_ops(sizes):
+    """Results of three dimensions, of two with a value in each stick, and readers of both."""
+    x, out = buffer("x", *sizes), buffer("out", *sizes)
+    e, s = local("e", *sizes), local("s", *sizes[:2])
+    space = dict(zip((A, B, C), sizes, strict=True))
+    return [
+        op("exp", dict(space), [at(x, A, B, C)], at(e, A, B, C)),
+        op("sum", dict(space), [at(e, A, B, C)], at(s, A, B)),
+        op("realdiv", dict(space), [at(e, A, B, C), at(s, A, B)], at(out, A, B, C)),
+    ]
+
+
+def with_splits(ops, draw):
+    """Each op's loops in any order, split over any number of the cores that are left."""
+    for each in ops:
+        shape, left, splits = OpShape(each), CORES, {}
+        for symbol in draw(st.permutations(list(each.space))):
+            most = left if shape.may_split(symbol) else 1
+            splits[symbol] = shape.parts(symbol, draw(st.integers(1, most)))
+            left //= splits[symbol]
+        each.splits = splits
+        each.space = {symbol: each.space[symbol] for symbol in splits}
+    return ops
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.data())
+def test_copies_between_any_splits_of_ops(sizes, data):
+    def planned(ops):
+        for run in PASSES:
+            ops = run(ops)
+        return ops
+
+    with config.patch(lx_planning=False):
+        plain = plan_kernel(kernel_ops(sizes))
+    ops = with_splits(planned(kernel_ops(sizes)), data.draw)
+    with mock.patch.object(ring_moves._Exchange, "pays", return_value=True):
+        best = exchange_parts(Variant(ops, *plan_lx(ops)))
+    kernel = kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)
+    assert_planned_as_counted(best, kernel)
+    event(f"{sum(bool(each.held) for each in best.ops)} copies")
+    torch.manual_seed(0)
+    x = torch.randn(sizes).half()
+    assert torch.equal(run_on_card(kernel, x=x)["out"], run_on_card(plain, x=x)["out"])
