@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import torch
 import transformers
@@ -38,13 +39,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoint", metavar="DIR", help="a model that save_pretrained() wrote")
     parser.add_argument("--prompt", type=int, default=24, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=24, help="tokens to generate")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.checkpoint and not Path(options.checkpoint, "config.json").is_file():
+        parser.error(f"no checkpoint in {options.checkpoint}: it has no config.json")
+    return options
 
 
 def built(options: argparse.Namespace) -> torch.nn.Module:
     if options.checkpoint:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            options.checkpoint, dtype=torch.float32
+            options.checkpoint, dtype=torch.float32, local_files_only=True
         )
         return model.eval()
     return zoo.get("granite").build(zoo.SIZES[options.size])

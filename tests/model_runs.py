@@ -56,6 +56,12 @@ def case(name):
     return _case(model, model.build(), model.inputs())
 
 
+def short_case(name, length):
+    """One sequence of a few tokens."""
+    base = case(name)
+    return _case(base.model, base.module, base.model.inputs(1, length))
+
+
 @functools.cache
 def rounded_case(name, dtype):
     """The same with weights that `dtype` can hold."""

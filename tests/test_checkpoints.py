@@ -1,14 +1,20 @@
 """Safetensors checkpoints: straight to the card, right, in memory once, and saved from there."""
 
+import copy
+
 import pytest
 import safetensors
 import safetensors.torch
 import torch
 import transformers
 from generation import generate, moved, on_card, on_cpu, prompts
+from model_runs import TRANSFORMERS, case
 from subprocesses import fresh
 
+from torch_spyre import zoo
 from torch_spyre._C import SpyreTensorLayout
+from torch_spyre.zoo.fms_models import ARCHITECTURES
+from torch_spyre.zoo.measure import cast_inputs
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +88,51 @@ def test_weights_for_a_model_without_any(saved):
     # Moving lays out the weights of linear layers, whether they were on the card or not.
     laid_out = on_card("granite").lm_head.weight.device_tensor_layout()
     assert model.lm_head.weight.device_tensor_layout() == laid_out
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_every_model_takes_weights_from_a_file(name, tmp_path):
+    """Built on the card, its weights read straight to the card."""
+    this, path = case(name), tmp_path / "model.safetensors"
+    safetensors.torch.save_model(copy.deepcopy(this.module).half(), path)
+    with torch.device("spyre"):
+        model = type(this.module)(this.module.config).half().eval()
+    weights = safetensors.torch.load_file(path, device="spyre")
+    assert {tensor.device.type for tensor in weights.values()} == {"spyre"}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert not unexpected
+    assert shared(missing, this.module)
+    with torch.inference_mode():
+        this.judge(model(**cast_inputs(this.inputs, torch.float16, "spyre")))
+
+
+def shared(names, module):
+    """Whether all of them are second names of other tensors: a file has those once."""
+    places = {}
+    for name, tensor in module.state_dict().items():
+        places.setdefault(tensor.data_ptr(), []).append(name)
+    return all(len(same) > 1 for same in places.values() if set(same) & set(names))
+
+
+def test_the_foundation_model_stack_reads_a_file_to_the_card(tmp_path):
+    granite, settings = zoo.get("fms-granite"), ARCHITECTURES["granite"]
+    host = granite.build().half()
+    weights = {name: tensor.clone() for name, tensor in host.state_dict().items()}
+    safetensors.torch.save_file(weights, tmp_path / "model.safetensors")
+    model = pytest.importorskip("fms.models").get_model(
+        "granite",
+        settings.variant,
+        model_path=str(tmp_path),
+        device_type="spyre",
+        data_type=torch.float16,
+        **settings.config(zoo.SIZES["tiny"]),
+    )
+    assert {tensor.device.type for tensor in model.parameters()} == {"spyre"}
+    inputs = granite.inputs()
+    with torch.inference_mode():
+        want = granite.output(host.float()(**inputs))
+        ours = granite.output(model.eval()(**moved(inputs))).float().cpu()
+    torch.testing.assert_close(ours, want, rtol=0, atol=2**-7 * want.abs().max().item())
 
 
 def test_a_layout_that_was_chosen_stays():

@@ -172,6 +172,12 @@ def test_causal_attention_of_many_rows_leaves_out_what_none_sees(rows, keys):
     assert torch.spyre.counters().macs - before == 4 * scores * 2 * 64
 
 
+@pytest.mark.parametrize("shape", [(5, 9, 64), (2, 1, 3, 9, 64)])
+def test_attention_of_other_ranks(shape):
+    q, k = card(*shape), card(*shape, seed=1)
+    same_as_eager(lambda q, k: F.scaled_dot_product_attention(q, k, k), q, k, exact=False)
+
+
 def test_attention_from_one_projection():
     """Heads are views of the projection, and their results are put together without a copy."""
 

@@ -101,6 +101,35 @@ def test_the_bundle_and_the_spyrecode_are_there(debug_directory):
     assert compile_bundle(kernel) in written  # the directory compiles to the same again
 
 
+def test_where_intermediates_live_is_there(debug_directory):
+    (kernel,) = (debug_directory / "spyre").iterdir()
+    text = (kernel / "residents.txt").read_text()
+    assert " bytes in lx at " in text
+    assert "; not in LX: " in text
+    assert "a pool of " in text
+    assert list(kernel.glob("ir_*_share_invariants_after.txt"))
+
+
+def test_kernels_of_dynamic_sizes_leave_a_directory_for_each(tmp_path):
+    function = torch.compile(lambda x: (x * 2 + 1).sum(-1), dynamic=True)
+    with (
+        torch._dynamo.config.patch(debug_dir_root=str(tmp_path)),
+        torch._inductor.config.patch({"trace.enabled": True}),
+    ):
+        for rows in (5, 66):
+            function(card(rows, 70))
+    (kernel,) = tmp_path.glob("run_*/torchinductor/*/spyre/*")
+    assert "Template(" in (kernel / "template.txt").read_text()
+    for rows in (5, 66):
+        (folder,) = kernel.glob(f"*={rows}")
+        assert "=70," in folder.name
+        first, *_ = sorted(folder.glob("ir_*_before.txt"))
+        assert f"c0<{rows}" in first.read_text()
+        written = (folder / "spyrecode" / "init.bin").read_bytes()
+        assert compile_bundle(folder) in written
+        assert (folder / "residents.txt").exists()
+
+
 def test_a_kernel_that_cannot_be_planned_leaves_what_is_known(tmp_path, monkeypatch):
     from torch_spyre._inductor import scheduling
     from torch_spyre._inductor.errors import Unsupported

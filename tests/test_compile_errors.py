@@ -12,6 +12,7 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.errors import (
     CompilerFault,
+    InvalidSetting,
     RefusedByBackEnd,
     Unsupported,
     about_bundle,
@@ -84,6 +85,26 @@ def test_errors_about_nodes_of_the_graph_name_their_ops(monkeypatch):
     ]
     assert all("device size [2, 5, 64]" in tensor for tensor in error.tensors)
     assert "(x + 1).exp()" in error.source
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda x: x.double() + 1, "does not support dtype torch.float64"),
+        (lambda x: x.to(torch.uint16), "does not support dtype torch.uint16"),
+        (lambda x: x.to(torch.float8_e5m2).float(), "does not support dtype torch.float8_e5m2"),
+        (lambda x: x.view(1, 1, 1, 1, 1, 1, 1, 7, 65) * 2, "Unsupported tensor rank: 9"),
+        (lambda x: (x * 2).view(torch.int16) + 1, "float16 numbers seen as torch.int16"),
+    ],
+)
+def test_tensors_that_the_card_does_not_have(function, what):
+    error = refusal(function, card(7, 65))
+    assert not isinstance(error.reason, CompilerFault)
+    assert what in error.what
+    assert "aten." in error.op
+    assert any("float16[7, 65]" in tensor for tensor in error.tensors)
+    assert "test_compile_errors.py" in error.source
+    assert ".cpu()" in error.hint
 
 
 def test_a_tensor_that_no_core_can_reach():
@@ -184,6 +205,43 @@ def test_any_number_of_cores_gives_the_same_numbers(cores):
     with config.patch(sencores=cores):
         got = torch.compile(lambda x: (x * 2 + 1).sum(0))(x)
     assert torch.equal(got.cpu(), (x * 2 + 1).sum(0).cpu())
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "legal"),
+    [
+        ("sencores", 2.5, "a whole number from 1 to 32"),
+        ("sencores", True, "a whole number from 1 to 32"),
+        ("layout_solver", "nope", "default or greedy or firstfit"),
+        ("max_buckets", 0, "a whole number from 1"),
+        ("max_buckets", -3, "a whole number from 1"),
+        ("min_default_granularity", 0, "a whole number from 1"),
+        ("dxp_lx_frac_avail", 1.5, "a number from 0 to 1"),
+        ("lx_planning", "maybe", "True or False"),
+    ],
+)
+def test_a_knob_with_a_value_without_a_meaning(knob, value, legal):
+    with config.patch({knob: value}), pytest.raises(Unsupported) as caught:
+        torch.compile(lambda x: x + 1)(card(4))
+    assert isinstance(caught.value.reason, InvalidSetting)
+    assert repr(value) in caught.value.what
+    assert knob in caught.value.what.lower()
+    assert legal in caught.value.hint
+
+
+def test_a_switch_that_is_neither_on_nor_off():
+    result = fresh(
+        """
+        import torch
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(4, device="spyre"))
+        except RuntimeError as error:
+            print(error)
+        """,
+        LX_PLANNING="maybe",
+    )
+    assert "invalid LX_PLANNING value 'maybe'" in result.output
+    assert "one of 1, true, yes, on, or of 0, false, no, off" in result.output
 
 
 def test_a_fallback_that_is_neither_warn_nor_error():

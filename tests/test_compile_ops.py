@@ -55,6 +55,30 @@ def test_op_classes_against_the_cpu(kind):
     same_as_cpu(CLASSES[kind], card(5, 70))
 
 
+DEEP = (2, 3, 2, 3, 3, 2, 5, 7)
+OF_RANK_8 = {
+    "pointwise": (lambda x: x * 2 + 1, [DEEP]),
+    "a last dimension of one element": (lambda x: x * 2 + 1, [(*DEEP[:7], 1)]),
+    "broadcast": (lambda x, y: x * 2 + y, [(*DEEP[:7], 1), DEEP]),
+    "norm": (lambda x: F.layer_norm(x, x.shape[-1:]), [DEEP]),
+    "rows": (lambda x: torch.softmax(x, 0), [DEEP]),
+    "sums": (lambda x: (x.sum(-1, keepdim=True) + x, x.amax((1, -1))), [DEEP]),
+    "product": (lambda x, y: x @ y, [DEEP, (*DEEP[:6], 7, 9)]),
+    "product of results": (lambda x, y: (x * 2) @ (y + 1), [DEEP, (*DEEP[:6], 7, 9)]),
+    "product of a view": (
+        lambda x, y: x.permute(5, 4, 3, 2, 1, 0, 6, 7) @ y,
+        [DEEP, (*DEEP[5::-1], 7, 9)],
+    ),
+    "product of rank 7": (lambda x, y: x @ y, [DEEP[1:], (3, 1, 3, 1, 2, 7, 9)]),
+}
+
+
+@pytest.mark.parametrize("name", OF_RANK_8)
+def test_as_many_dimensions_as_a_tensor_has(name):
+    function, sizes = OF_RANK_8[name]
+    same_as_cpu(function, *(card(*size, seed=i) for i, size in enumerate(sizes)))
+
+
 # ------------------------------------------------------------------------------------- activations
 
 ACTIVATIONS = {
@@ -270,6 +294,28 @@ def test_a_cache_is_updated_in_place():
     assert after.device_bytes_written - before.device_bytes_written < cache.nbytes / 8
 
 
+def _move_down(x):
+    x[1:] = x[:-1].clone()
+
+
+def _move_up(x):
+    x[:-1] = x[1:].clone()
+    x[-1] = 0
+
+
+def _transpose(x):
+    x.copy_(x.t().clone())
+
+
+@pytest.mark.parametrize("move", [_move_down, _move_up, _transpose])
+def test_a_tensor_moves_in_itself(move):
+    x = card(130, 130)
+    want = x.cpu()
+    move(want)
+    compiled(move, x)
+    assert torch.equal(x.cpu(), want)
+
+
 def test_a_cache_is_updated_by_index():
     cache, rows, where = card(4, 10, 64), card(4, 1, 64, seed=1), torch.tensor([3]).to("spyre")
 
@@ -306,6 +352,22 @@ def test_dtypes(function):
     same_as_eager(function, card(9, 70))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2).to("cpu", torch.float64) + 1,
+        lambda x: x.to("cpu", torch.int64),
+        lambda x: (x.float() / 3).to("cpu", torch.float16),  # of more bits than the card's
+    ],
+)
+def test_what_leaves_the_card_is_converted_on_the_host(function):
+    x = card(7, 65)
+    (got,) = compiled(function, x).results
+    want = function(x)
+    assert (got.device.type, got.dtype) == ("cpu", want.dtype)
+    assert torch.equal(got, want)
+
+
 def test_float64_is_refused():
     with pytest.raises((InductorError, TypeError), match=r"does not support dtype torch.float64"):
         torch.compile(lambda x: x.double() * 2, fullgraph=True)(card(3, 5))
@@ -327,6 +389,20 @@ def test_float64_is_refused():
 )
 def test_eager_calls(function, calls):
     same_as_eager(function, card(50, 70), torch.tensor([[3, 1], [0, 49]]).to("spyre"), calls=calls)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x > 0).nonzero() * 2,
+        lambda x: x[x > 0] * 2,
+        lambda x: x[x[:, 0] > 0].amax(1),
+    ],
+)
+def test_results_as_large_as_numbers_say(function):
+    x = card(9, 70)
+    (got,) = compiled(function, x).results
+    assert torch.equal(got.cpu(), function(x.cpu()))
 
 
 def test_an_index_out_of_range_raises():

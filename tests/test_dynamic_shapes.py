@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -175,6 +175,41 @@ def test_any_sizes(batch, rows, columns):
 
 
 _any_sizes: Compiled | None = None
+
+
+STEPS = [
+    lambda x: x.relu() * 0.5 + 1,
+    lambda x: x - x.amax(-1, keepdim=True),
+    lambda x: x.transpose(0, 1),
+    lambda x: x[:, 1:],
+    lambda x: x + x[:1],
+    lambda x: x.reshape(x.shape[1], x.shape[0]),
+    lambda x: x.repeat(1, 2),
+    lambda x: torch.cat([x, x * 0.5], 0),
+    lambda x: torch.softmax(x, 0),
+    lambda x: x @ x.transpose(0, 1) * 0.01,
+    lambda x: F.pad(x, (2, 1)),
+]
+
+
+@settings(max_examples=10, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@given(
+    st.lists(st.sampled_from(range(len(STEPS))), min_size=2, max_size=4),
+    st.sampled_from([(3, 65), (33, 70), (64, 130)]),
+)
+@example([6, 0], (5, 33))  # columns that begin inside of sticks are written, and then read
+@example([10, 6], (3, 65))  # a loop of 2 * (n + 3) is two
+def test_small_graphs(steps, size):
+    def graph(x):
+        for step in steps:
+            x = STEPS[step](x)
+        return x + 1
+
+    torch._dynamo.reset()
+    compiled = Compiled(graph, dynamic=True)
+    compiled.check(host(*size))
+    compiled.check(host(size[0] + 2, size[1] + 3))
+    assert compiled.compilations == 1
 
 
 def test_layouts_and_offsets_differ_from_call_to_call():

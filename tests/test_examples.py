@@ -1,5 +1,6 @@
 """What the documentation shows works: examples run, and Python in its pages gives what it says."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from subprocesses import clean_environment, forked
+
+from torch_spyre import zoo
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
@@ -38,6 +41,26 @@ def test_the_example_runs(example):
     assert result.returncode == 0, result.stderr
     assert result.stdout
     assert "Traceback" not in result.stderr
+
+
+def test_the_demo_takes_a_checkpoint(tmp_path):
+    demo = [sys.executable, str(ROOT / "examples" / "granite_generate.py"), "--tokens", "4"]
+
+    def run(directory):
+        command = [*demo, "--checkpoint", str(directory)]
+        return subprocess.run(
+            command, env=clean_environment(), capture_output=True, text=True, timeout=300
+        )
+
+    missing = run(tmp_path / "none")
+    assert missing.returncode == 2
+    assert "it has no config.json" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    narrow = dataclasses.replace(zoo.SIZES["tiny"], layers=1, vocabulary=384)
+    zoo.get("granite").build(narrow).save_pretrained(tmp_path)
+    saved = run(tmp_path)
+    assert saved.returncode == 0, saved.stderr
+    assert "1 layers of 128, vocabulary 384" in saved.stdout
 
 
 def test_every_example_is_explained():

@@ -73,6 +73,23 @@ def test_fill_gives_the_value_a_host_tensor_would_bring(value, dtype):
     oracle.assert_same_bits(x.cpu(), expected)
 
 
+def test_numbers_beyond_the_format_of_bfloat16_stay_finite():
+    """Masks are made of the dtype's least number, and rows of nothing else have a softmax."""
+    least = torch.finfo(torch.bfloat16).min
+    largest = (2 - 2**-7) * 2**32  # of the bfloat16s that DLFloat16 holds
+    mask = torch.tensor([True, False], device="spyre")
+    x = torch.zeros(2, dtype=torch.bfloat16, device="spyre")
+
+    def hide(x, mask):
+        return torch.full_like(x, least), x.masked_fill(mask, least), torch.where(mask, least, x)
+
+    for function in (hide, torch.compile(hide, fullgraph=True)):
+        full, *masked = (result.float().cpu().tolist() for result in function(x, mask))
+        assert full == [-largest, -largest]
+        assert masked == [[-largest, 0.0]] * 2
+    assert torch.full_like(x, float("-inf")).tolist() == [float("-inf")] * 2
+
+
 @pytest.mark.parametrize(
     ("value", "dtype"), [(256, torch.uint8), (1 << 40, torch.int32), (1e39, torch.float32)]
 )

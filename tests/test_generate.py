@@ -62,6 +62,17 @@ def test_sampling_is_reproducible_and_stays_with_likely_tokens():
     assert (likely == tokens[..., None]).any(-1).all()
 
 
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_seed_decides_what_is_sampled(name):
+    model, draws = on_card(name), []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        options = {"do_sample": True, "top_k": 50, "top_p": 0.95, "temperature": 1.5}
+        draws.append(generate(model, moved(prompts()), new_tokens=4, **options))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
 def test_beams():
     model, host = on_card("granite"), on_cpu("granite")
     options = {"num_beams": 3, "new_tokens": 4}

@@ -20,6 +20,7 @@ from torch._dynamo.utils import counters
 import torch_spyre
 from torch_spyre import zoo
 from torch_spyre.ops import fallbacks
+from torch_spyre.zoo.fms_models import get_model
 from torch_spyre.zoo.registry import TINY
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -83,15 +84,33 @@ def test_a_seed_decides_what_is_sampled():
     assert graphs() == 2
 
 
+def test_speech_with_a_static_cache():
+    """Whisper: the tokens of the CPU, in a graph of the prompt and one of a token."""
+    whisper = zoo.get("whisper")
+    model, sound = whisper.build(), whisper.inputs(2, 8)["input_features"]
+    options = {"max_new_tokens": 6, "do_sample": False}
+    want = model.generate(input_features=sound, **options)
+    model = model.half().to("spyre")
+    model.forward = torch.compile(model.forward, fullgraph=True)
+    tokens = model.generate(
+        input_features=sound.half().to("spyre"),
+        cache_implementation="static",
+        disable_compile=True,
+        **options,
+    )
+    assert torch.equal(tokens.cpu(), want)
+    assert fallbacks.fallback_counts() == {}
+
+
 LENGTHS = (65, 1, 2, 7, 63, 64, 100, 129, 300, 512, 777, 1024, 2047, 2048)
 
 
+NARROW = dataclasses.replace(TINY, layers=1, hidden=64, intermediate=64, vocabulary=128)
+
+
 def test_lengths_from_1_to_2048():
-    narrow = dataclasses.replace(
-        TINY, layers=1, hidden=64, intermediate=64, heads=1, kv_heads=1, vocabulary=128
-    )
-    host = zoo.get("llama").build(narrow).half().float()
-    model = zoo.get("llama").build(narrow).half().to("spyre")
+    host = zoo.get("llama").build(NARROW).half().float()
+    model = zoo.get("llama").build(NARROW).half().to("spyre")
     step = torch.compile(model, fullgraph=True, dynamic=True)
     counters.clear()
     ids = torch.randint(3, 128, (1, 2048), generator=torch.Generator().manual_seed(0))
@@ -104,6 +123,23 @@ def test_lengths_from_1_to_2048():
             scale = want.abs().max().item()
             torch.testing.assert_close(got, want, rtol=0, atol=2**-7 * scale)
     assert graphs() <= 2  # one token, and all other lengths
+
+
+def test_lengths_in_the_foundation_model_stack():
+    pytest.importorskip("fms")
+    host = zoo.get("fms-llama").build(NARROW).half().float()
+    model = get_model("llama", NARROW, "spyre", torch.float16)
+    model.load_state_dict(host.state_dict())
+    step = torch.compile(model, fullgraph=True, dynamic=True)
+    counters.clear()
+    ids = torch.randint(3, 128, (1, 512), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        for length in (65, 1, 2, 7, 129, 512):
+            want = host(ids[:, :length])
+            got = step(ids[:, :length].to("spyre")).float().cpu()
+            scale = want.abs().max().item()
+            torch.testing.assert_close(got, want, rtol=0, atol=2**-7 * scale)
+    assert graphs() <= 3  # one token, two, and all other lengths
 
 
 def decode_report(length):

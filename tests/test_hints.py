@@ -494,6 +494,23 @@ def test_older_names_still_work(older):
         spyre_hint(num_tiles_per_dim={"M": 2}, **{older: {"M": 2}})
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("num_tiles_per_dim", 4, "names of dimensions with whole numbers, such as {'M': 4}, not 4"),
+        ("num_tiles_per_dim", {"M": 2.5}, "whole numbers"),
+        ("work_div", ["M"], "names of dimensions with whole numbers"),
+        ("named_dims", "MN", "a list of names of dimensions, such as ['M', 'N'], not 'MN'"),
+        ("named_dims", 3, "a list of names"),
+    ],
+)
+def test_arguments_of_another_kind(argument, value, expected):
+    with pytest.raises(TypeError) as caught:
+        spyre_hint(**{argument: value})
+    assert f"spyre_hint: {argument} takes" in str(caught.value)
+    assert expected in str(caught.value)
+
+
 def test_hints_can_be_asked_for():
     seen = []
 

@@ -43,6 +43,42 @@ def test_torch_logs_sets_levels(setting, component, level, others):
     assert source == "TORCH_LOGS"
 
 
+@pytest.mark.parametrize(
+    ("settings", "level", "source"),
+    [
+        ({"SPYRE_INDUCTOR_LOG": "1"}, "INFO", "legacy:SPYRE_INDUCTOR_LOG"),
+        (
+            {"SPYRE_INDUCTOR_LOG": "1", "SPYRE_INDUCTOR_LOG_LEVEL": "debug"},
+            "DEBUG",
+            "legacy:SPYRE_INDUCTOR_LOG",
+        ),
+        ({"SPYRE_INDUCTOR_LOG": "0", "SPYRE_INDUCTOR_LOG_LEVEL": "debug"}, "WARNING", "default"),
+        ({"SPYRE_INDUCTOR_LOG": "1", "TORCH_LOGS": "-spyre"}, "ERROR", "TORCH_LOGS"),
+    ],
+)
+def test_older_names_of_settings(settings, level, source):
+    levels, told, _ = fresh(LEVELS, **settings).value
+    assert levels["spyre.inductor.passes"] == level
+    assert told == source
+
+
+def test_the_environment_names_a_file(tmp_path):
+    path = tmp_path / "log.txt"
+    code = """
+        import torch
+        torch.compile(lambda x: x + 1)(torch.ones(4, device="spyre"))
+    """
+    result = fresh(code, SPYRE_INDUCTOR_LOG=1, SPYRE_LOG_FILE=path)
+    assert result.returncode == 0
+    assert "[INFO] [spyre.inductor.lowering] sdsc_fused_add_0 computes" in path.read_text()
+
+
+def test_a_level_that_does_not_exist_is_refused():
+    result = fresh("import torch", SPYRE_INDUCTOR_LOG=1, SPYRE_INDUCTOR_LOG_LEVEL="loud")
+    assert result.returncode != 0
+    assert "invalid SPYRE_INDUCTOR_LOG_LEVEL value 'LOUD'" in result.stderr
+
+
 def test_names_that_do_not_exist_are_refused():
     result = fresh("import torch", TORCH_LOGS="spyre_nothing")
     assert result.returncode != 0

@@ -38,6 +38,7 @@ from torch_spyre.backend.bundle import parse_bundle
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 SWITCHES = ("lx_planning", "lx_in_place", "lx_boundary_clones", "auto_tiling")
+MORE_SWITCHES = ("allow_all_ops_in_lx_planning", "co_optimizing_lx_planning")
 # Of a scratchpad of 2 MiB: what small tensors fill, and what they do not fit into.
 ROOMY, TIGHT = 0.2, 1 - 20 * 1024 / 2**21
 
@@ -77,6 +78,10 @@ def test_results_do_not_depend_on_planning(function):
             want = got.cpu()
             assert_near(got, function(x))
         assert torch.equal(got.cpu(), want), (room, on)
+    for room, off in itertools.product((ROOMY, TIGHT), MORE_SWITCHES):
+        with config.patch({off: False, "dxp_lx_frac_avail": room}):
+            (got,) = compiled(function, x).results
+        assert torch.equal(got.cpu(), want), (room, off)
 
 
 def test_copies_keep_all_bits_of_integers():
@@ -140,6 +145,31 @@ def test_the_published_stages_of_softmax():
 @pytest.mark.parametrize("dim", [0, 1])
 def test_softmax_touches_device_memory_for_its_input_and_its_output_only(dim):
     assert counted(lambda x: F.softmax(x, dim), card(512, 1024))[0] == 2
+
+
+def test_ops_that_do_not_agree_move_more():
+    x = card(512, 1024)
+    alone, _ = counted(lambda x: F.softmax(x, 0), x, co_optimizing_lx_planning=False)
+    together, _ = counted(lambda x: F.softmax(x, 0), x)
+    assert together == 2
+    assert alone > 4 * together
+
+
+def test_results_of_some_ops_only_live_in_lx(planned):
+    """Of exp, as the public implementation has it, but not of tanh."""
+
+    def function(x):
+        return torch.tanh(torch.exp(x)) * 2 - x
+
+    x = card(512, 128)
+    everything, (kernel,) = planned(function, x)
+    assert {arg.component for op in kernel.ops[:-1] for arg in op.args[-1:]} == {"lx"}
+    with config.patch(allow_all_ops_in_lx_planning=False):
+        some, (kernel,) = planned(function, x)
+    where = {op.op: op.args[-1].component for op in kernel.ops}
+    assert (where["exp"], where["tanh"], where["mul"]) == ("lx", "pool", "lx")
+    assert torch.equal(everything.cpu(), some.cpu())
+    assert any("allow_all_ops" in resident.reason for resident in kernel.residents)
 
 
 def places(kernel):

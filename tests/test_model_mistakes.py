@@ -52,6 +52,17 @@ def test_numbers_of_another_dtype(mlp, prepared, dtype):
         prepared(mlp)(x)
 
 
+@pytest.mark.parametrize(
+    ("layer", "dims"),
+    [(nn.Conv1d, 1), (nn.Conv2d, 2), (nn.Conv3d, 3), (nn.ConvTranspose2d, 2)],
+)
+def test_images_on_the_cpu(layer, dims, prepared):
+    """PyTorch chooses a convolution by its input; its weights are on the card."""
+    model = layer(3, 8, 3).half().to("spyre")
+    with pytest.raises(RuntimeError, match="two devices, spyre:0 and cpu"):
+        prepared(model)(torch.zeros(1, 3, *[8] * dims, dtype=torch.float16))
+
+
 def test_the_compiler_says_which_dtypes_and_what_to_do(mlp):
     with pytest.raises(RuntimeError) as error:
         torch.compile(lambda x: mlp(x) + 1)(torch.ones(2, 64, device="spyre"))

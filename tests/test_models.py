@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from model_runs import DECODERS, TEXT, TRANSFORMERS, case, padded_case, rounded_case
+from model_runs import DECODERS, TEXT, TRANSFORMERS, case, padded_case, rounded_case, short_case
 
 from torch_spyre import zoo
 from torch_spyre._inductor.compile import CompileFallbackWarning
@@ -48,6 +48,14 @@ def test_eager_and_compiled(name, fresh_compiler):
     assert set(fallback_counts()) == set(justified_fallbacks(name))
 
 
+def test_a_short_prompt_of_the_hybrid_compiled(fresh_compiler):
+    """One sequence, less than a chunk of the scan, no cache: products whose batches are heads."""
+    this = short_case("granitehybrid", 13)
+    module, inputs = this.on_card()
+    with torch.inference_mode():
+        this.judge(compiled(module)(**inputs, use_cache=False))
+
+
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_bfloat16(name):
     """Its weights lie as DLFloat16, which holds every one of them."""
@@ -75,7 +83,7 @@ def test_float32(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["granite", "granitemoe"])
+@pytest.mark.parametrize("name", ["granite", "granitemoe", "bert"])
 def test_other_dtypes_compiled(name, dtype, fresh_compiler):
     this = rounded_case(name, dtype)
     module, inputs = this.on_card(dtype)
@@ -95,6 +103,15 @@ def test_padded_batch(name):
     assert set(fallback_counts()) == set(justified_fallbacks(name))
 
 
+@pytest.mark.parametrize("name", TEXT)
+def test_padded_batch_in_float32(name):
+    this, real = padded_case(name)
+    module, inputs = this.on_card(torch.float32)
+    with torch.inference_mode():
+        ours = this.model.output(module(**inputs)).cpu()
+    assert rms_difference(ours[real], this.exact[real]) <= this.error / 100
+
+
 @pytest.mark.parametrize("name", ["granite", "gptoss", "modernbert"])
 def test_padded_batch_compiled(name, fresh_compiler):
     this, real = padded_case(name)
@@ -103,6 +120,20 @@ def test_padded_batch_compiled(name, fresh_compiler):
     with torch.inference_mode():
         this.judge(compiled(module)(**inputs), where=real)
     assert set(fallback_counts()) == set(justified_fallbacks(name))
+
+
+@pytest.mark.parametrize("prepared", [lambda m: m, compiled], ids=["op by op", "compiled"])
+@pytest.mark.parametrize("name", ["gemma2", "qwen3"])
+def test_padded_batch_in_bfloat16_with_a_mask_of_its_least_number(name, prepared, fresh_compiler):
+    """Rows of padding see nothing; the number that hides keys is beyond the card's format."""
+    this, real = padded_case(name)
+    module, inputs = this.on_card(torch.bfloat16)
+    module.set_attn_implementation("eager")
+    with torch.inference_mode():
+        logits = this.model.output(prepared(module)(**inputs)).float().cpu()
+    assert torch.isfinite(logits).all()
+    # Weights of 8 bits: further from float32 than DLFloat16 is.
+    assert rms_difference(logits[real], this.exact[real]) <= 8 * this.error
 
 
 def test_padding_changes_nothing_for_the_real_tokens():

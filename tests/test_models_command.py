@@ -9,8 +9,10 @@ import torch
 
 from torch_spyre import zoo
 from torch_spyre.__main__ import main
+from torch_spyre.tools.models_command import _accuracy
 from torch_spyre.zoo import registry
 from torch_spyre.zoo.justified import justified_fallbacks, unjustified
+from torch_spyre.zoo.measure import Measurement, Run
 
 
 class TwoOps(torch.nn.Module):
@@ -67,6 +69,7 @@ def test_numbers_and_table(add_model, tmp_path, capsys, fresh_compiler):
     assert (model["graph_breaks"], model["op_by_op"]) == (0, 0)
     for run in (model["eager"], model["compiled"]):
         assert run["fallbacks"] == {}
+        assert run["percent_native"] == 100
         assert 0 < run["error_fp32"] < 0.01
         assert run["wall_ms"] > 0
     assert 0 < model["compiled"]["modelled_us"] < model["eager"]["modelled_us"]
@@ -94,11 +97,24 @@ def test_fallbacks_and_graph_breaks_are_seen(add_model, tmp_path, capsys, fresh_
     assert code == 1
     assert [model["name"] for model in numbers["models"]] == ["breaks", "falls_back"]
     assert numbers["models"][0]["graph_breaks"] >= 1
-    assert numbers["models"][1]["eager"]["fallbacks"]
+    falling = numbers["models"][1]["eager"]
+    assert falling["fallbacks"]
+    on_the_cpu = sum(falling["fallbacks"].values())
+    assert falling["percent_native"] == 100 * (1 - on_the_cpu / falling["ops"]) < 100
     assert numbers["failures"] == {"fails": "ArithmeticError: no such number"}
     assert "error: breaks: " in printed.err
     assert "bessel_j0.out ran on the CPU" in printed.err
     assert "| breaks |" in printed.out
+
+
+def test_the_lower_agreement_is_shown():
+    """Whichever way has it, also if the other one has the larger error."""
+    done = Measurement("granite", "transformers", "decoder", "tiny", 1, 4, 128, trained=True)
+    done.eager = Run(error_fp32=0.02, top1_agreement=1.0)
+    done.compiled = Run(error_fp32=0.01, top1_agreement=0.9)
+    [row] = [line for line in _accuracy([done]).markdown().splitlines() if "| granite |" in line]
+    assert "| 0.02 |" in row
+    assert "| 90.0 % |" in row
 
 
 def test_list_and_mistakes(capsys):

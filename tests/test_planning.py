@@ -14,6 +14,7 @@ from kernel_ops import (
     A,
     B,
     C,
+    D,
     at,
     buffer,
     interpret,
@@ -295,6 +296,35 @@ def test_a_reduction_leaves_what_its_reader_broadcasts():
     x = torch.randn(70, 130).half()
     got = run_on_card(kernel, x=x)["out"].float()
     torch.testing.assert_close(got, x.float() - x.float().sum(1, True), rtol=1e-2, atol=0.1)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_product_has_sticks_where_one_factor_has_a_loop(rows):
+    """Columns of 32 x 16, flat in the result: sticks of 32 would be of two loops.
+
+    The batches, which both factors have, would be nearest; but no product writes such sticks.
+    """
+    x, y = buffer("x", 8, rows, 2, dtype=FULL), buffer("y", 2, 8, 32, 16, dtype=FULL)
+    z, out = buffer("z", 24, 8, 16, dtype=FULL), buffer("out", 8, 24, 32, dtype=FULL)
+    t = buffer("t", 8, rows, 512, dtype=FULL, local=True)
+    u = buffer("u", 8, 24, 32, dtype=FULL, local=True)
+    columns = Access(y, LinearIndex(0, {A: 512, C: 1, D: 4096}))
+    last = Access(t, LinearIndex(512 * (rows - 1), {A: 512 * rows, C: 16, D: 1}))
+    first = {A: 8, B: rows, C: 512, D: 2} if rows > 1 else {A: 8, C: 512, D: 2}
+    wide, into = ((of, A, B if rows > 1 else None) for of in (x, t))
+    second = {A: 8, B: 24, C: 32, D: 16}
+    kernel = plan_kernel(
+        [
+            op("batchmatmul", first, [at(*wide, D), columns], at(*into, C)),
+            op("batchmatmul", second, [at(z, B, A, D), last], at(u, A, B, C)),
+            op("neg", {A: 8, B: 24, C: 32}, [at(u, A, B, C)], at(out, A, B, C)),
+        ]
+    )
+    assert [spec.op for spec in kernel.specs].count("batchmatmul") == 2
+    x, y, z = torch.randn(8, rows, 2), torch.randn(2, 8, 32, 16), torch.randn(24, 8, 16)
+    got = run_on_card(kernel, x=x, y=y, z=z)["out"]
+    want = -torch.einsum("hz,zhpn,lhn->hlp", x[:, -1], y, z)
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 
 @settings(max_examples=20)

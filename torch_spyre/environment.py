@@ -65,6 +65,14 @@ VARIABLES = [
         "directory of compiled kernels; by default one in Inductor's cache directory",
     ),
     Variable("TORCH_SPYRE_DEBUG", "0", "1: log allocations, copies and device starts to stderr"),
+    Variable(
+        "DUMP_SPYRE_CODE",
+        "0",
+        "not 0: keep bundle and SpyreCode of every kernel in Inductor's cache directory",
+    ),
+    Variable("SPYRE_INDUCTOR_LOG", "0", "1: log the compiler, unless TORCH_LOGS is set; old name"),
+    Variable("SPYRE_INDUCTOR_LOG_LEVEL", "INFO", "the level of that"),
+    Variable("SPYRE_LOG_FILE", "none", "append messages of the log to this file too"),
     Variable("TORCH_SPYRE_DOWNCAST_WARN", "1", "0: no warning that int64 has 32 bits on the card"),
     Variable(
         "IS_INDUCTOR_SPAWNED_SUBPROCESS",
@@ -79,7 +87,9 @@ VARIABLES = [
     Variable("SENCORES", "32", "compiler: cores that a kernel may use, 1 to 32"),
     Variable("SPYRE_CORE_ID_K_FAST_EMISSION", "1", "compiler: cores of a K split are neighbours"),
     Variable(
-        "BUNDLE_SYMBOLIC_ARGS", "1", "compiler: addresses as arguments of a kernel, not baked"
+        "BUNDLE_SYMBOLIC_ARGS",
+        "1",
+        "compiler: addresses as arguments of a kernel; 0: baked, where there are at most 7 tensors",
     ),
     Variable(
         "CHUNK_LARGE_TENSORS", "0", "compiler: 1 runs ops on tensors beyond a core's reach in parts"
@@ -96,6 +106,11 @@ VARIABLES = [
         "SPYRE_INDUCTOR_ENABLE_FUSION", "1", "compiler: 0 makes a kernel of every loop of a graph"
     ),
     Variable("LX_PLANNING", "1", "compiler: 0 keeps all intermediates in device memory"),
+    Variable(
+        "CO_OPTIMIZING_LX_PLANNING",
+        "1",
+        "compiler: 0 splits every op as is fastest for itself, not so that results can stay in LX",
+    ),
     Variable("LX_IN_PLACE", "1", "compiler: 0 gives every intermediate in LX a place of its own"),
     Variable("LX_BOUNDARY_CLONES", "1", "compiler: 0 copies no inputs to LX"),
     Variable(

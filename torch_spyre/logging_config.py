@@ -50,6 +50,7 @@ def initialize() -> None:
     for component in COMPONENTS:
         if not log_registry.is_log(component):
             register_log(component, component)
+    _follow_legacy()
     if {"+spyre", "+spyre.runtime"} & set(_entries()):
         _tell_runtime(True)
 
@@ -124,11 +125,12 @@ def get_output_config() -> dict[str, Any]:
 
 
 def get_config_source() -> str:
-    """Who decided last: "programmatic", "TORCH_LOGS" or "default"."""
+    """Who decided last: "programmatic", "TORCH_LOGS", "legacy:SPYRE_INDUCTOR_LOG" or "default"."""
     if _set_by_program:
         return "programmatic"
-    named = any(entry.lstrip("+-") in (*COMPONENTS, "all") for entry in _entries())
-    return "TORCH_LOGS" if named else "default"
+    if any(entry.lstrip("+-") in (*COMPONENTS, "all") for entry in _entries()):
+        return "TORCH_LOGS"
+    return "legacy:SPYRE_INDUCTOR_LOG" if _legacy_level() is not None else "default"
 
 
 def get_config_for_cpp() -> dict[str, int]:
@@ -147,6 +149,30 @@ def _entries() -> list[str]:
     from torch._logging._internal import LOG_ENV_VAR
 
     return "".join(os.environ.get(LOG_ENV_VAR, "").split()).split(",")
+
+
+def _legacy_level() -> LogLevel | None:
+    """Of ``spyre.inductor``, by variables older than our names in ``TORCH_LOGS``; that one, if it
+    is set, decides alone."""
+    switch = os.environ.get("SPYRE_INDUCTOR_LOG", "").strip().lower()
+    if any(_entries()) or switch not in ("1", "true", "yes", "on"):
+        return None
+    name = os.environ.get("SPYRE_INDUCTOR_LOG_LEVEL", "").strip().upper() or "INFO"
+    if name not in LogLevel.__members__:
+        known = ", ".join(LogLevel.__members__)
+        raise ValueError(f"invalid SPYRE_INDUCTOR_LOG_LEVEL value {name!r}: one of {known}")
+    return LogLevel[name]
+
+
+def _follow_legacy() -> None:
+    from torch._logging._internal import log_state
+
+    level = _legacy_level()
+    if level is not None:  # PyTorch sets the levels of all names after us, from this state
+        log_state.enable_log("spyre.inductor", level)
+    path = os.environ.get("SPYRE_LOG_FILE")
+    if path:
+        set_log_file(path)
 
 
 def _follow_runtime() -> None:

@@ -5,8 +5,10 @@ Each patch acts on spyre tensors only and hands everything else to the original.
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -29,6 +31,7 @@ def apply() -> None:
     _compile()
     _custom_ops()
     when_imported("torch._inductor.compile_fx", _compile_fx)
+    when_imported("torch._inductor.fx_passes.joint_graph", _patterns)
     when_imported("safetensors", checkpoints.open_for_cards)
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
@@ -259,6 +262,22 @@ def _compile_fx(inductor: Any) -> None:
     inductor.compile_fx = compile_fx
 
 
+def _patterns(joint_graph: Any) -> None:
+    """Inductor's patterns of attention and products for spyre graphs are those made on the CPU.
+
+    Patterns have no device; to make them, Inductor fills scalars on the device of the first graph,
+    some dozen programs that are not the user's. Missing upstream: fake scalars.
+    """
+    original = joint_graph.lazy_init
+
+    @functools.wraps(original)
+    def lazy_init(input_device: torch.device | None = None) -> Any:
+        ours = input_device is not None and input_device.type == DEVICE_NAME
+        return original(torch.device("cpu") if ours else input_device)
+
+    joint_graph.lazy_init = lazy_init
+
+
 @contextlib.contextmanager
 def before_scheduling(run: Callable[[Any], None]) -> Iterator[None]:
     """While a spyre graph is compiled: ``run`` sees the graph's loops before the scheduler does.
@@ -274,26 +293,25 @@ def before_scheduling(run: Callable[[Any], None]) -> Iterator[None]:
         run(self)
         original(self)
 
-    GraphLowering._update_scheduler = _update_scheduler  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(GraphLowering, "_update_scheduler", _update_scheduler):
         yield
-    finally:
-        GraphLowering._update_scheduler = original  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
 def loops_as_lowered() -> Iterator[None]:
-    """While a spyre graph is compiled: Inductor leaves the loops of the card's buffers as they are.
+    """While a spyre graph is compiled: Inductor leaves the loops of the card's buffers as they are,
+    and schedules them by the names of what they read.
 
     Missing upstream: a device's word in the order of loops and of dimensions in memory. Planning
     decides both itself, from what lowering left, and to no use Inductor would trace every loop
-    twice more.
+    twice more, and the index of every read once again.
     """
-    from unittest import mock
+    from torch._inductor.dependencies import Dep, ReadWrites, StarDep
+    from torch._inductor.ir import ComputedBuffer, Pointwise, Reduction
+    from torch._inductor.scheduler import SchedulerNode
+    from torch.utils._ordered_set import OrderedSet
 
-    from torch._inductor.ir import ComputedBuffer
-
-    fill_order, reorder = ComputedBuffer.get_fill_order, ComputedBuffer.simplify_and_reorder
+    fill_order, compute_attrs = ComputedBuffer.get_fill_order, SchedulerNode._compute_attrs
 
     def on_card(buffer: ComputedBuffer) -> bool:
         return buffer.get_device_or_error().type == DEVICE_NAME
@@ -302,17 +320,122 @@ def loops_as_lowered() -> Iterator[None]:
     def get_fill_order(self: ComputedBuffer) -> Any:
         return None if on_card(self) else fill_order(self)
 
-    @functools.wraps(reorder)
-    def simplify_and_reorder(self: ComputedBuffer, *args: Any, **kwargs: Any) -> Any:
-        if not on_card(self):
-            return reorder(self, *args, **kwargs)
-        sizes, body, _ = self.get_default_sizes_body()
-        return sizes, body
+    @functools.wraps(compute_attrs)
+    def _compute_attrs(self: Any, *args: Any, **kwargs: Any) -> None:
+        buffer = self.node
+        if not (isinstance(buffer, ComputedBuffer) and on_card(buffer)):
+            return compute_attrs(self, *args, **kwargs)
+        loops = buffer.data
+        if type(loops) not in (Pointwise, Reduction):  # what scatters
+            return compute_attrs(self, *args, **kwargs)
+        self._sizes = loops.get_pointwise_size(), loops.get_reduction_size()
+        self._body = None
+        device = buffer.get_device_or_error()
+        self.group = (device, self.scheduler.get_backend(device).group_fn(self._sizes))
+        reads = OrderedSet[Dep](StarDep(name) for name in loops.get_read_names())
+        writes = OrderedSet[Dep]([StarDep(buffer.get_name())])
+        self.set_read_writes(ReadWrites(reads, writes, OrderedSet()))
 
     with (
         mock.patch.object(ComputedBuffer, "get_fill_order", get_fill_order),
-        mock.patch.object(ComputedBuffer, "simplify_and_reorder", simplify_and_reorder),
+        mock.patch.object(SchedulerNode, "_compute_attrs", _compute_attrs),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def patterns_when_needed() -> Iterator[None]:
+    """While a spyre graph is compiled: Inductor makes its patterns of attention, of padded products
+    and of permutations for the first graph that could match one.
+
+    Missing upstream: patterns that are made when a graph has their ops. Products are padded on
+    other devices only; attention has an exponential, a permutation is drawn.
+    """
+    from torch._inductor import compile_fx
+    from torch._inductor.fx_passes import joint_graph
+
+    original = compile_fx.joint_graph_passes
+    aten = torch.ops.aten
+
+    @functools.wraps(original)
+    def joint_graph_passes(graph: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        needed = any(
+            getattr(node.target, "overloadpacket", None) in (aten.exp, aten.randperm)
+            for node in graph.graph.nodes
+        )
+        with contextlib.nullcontext() if needed else mock.patch.object(joint_graph, "lazy_init"):
+            return original(graph, *args, **kwargs)
+
+    with mock.patch.object(compile_fx, "joint_graph_passes", joint_graph_passes):
+        yield
+
+
+@contextlib.contextmanager
+def plain_tensors() -> Iterator[None]:
+    """While a spyre graph is compiled: whether Inductor can compile an op whose tensors are all on
+    the card, of numbers that Inductor knows, is not looked into.
+
+    Missing upstream: a quick answer for tensors of the common kind. It is asked for every op and
+    every set of patterns, and takes as long as to match these.
+    """
+    from torch._inductor import graph, pattern_matcher
+    from torch._subclasses import FakeTensor
+
+    original = graph.fallback_node_due_to_unsupported_type
+    known = {torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64, torch.bool}
+
+    def plain(node: torch.fx.Node) -> bool:
+        value = node.meta.get("val")
+        return (
+            isinstance(value, FakeTensor)
+            and value.dtype in known
+            and value.layout is torch.strided
+            and value.fake_device.type == DEVICE_NAME
+        )
+
+    @functools.wraps(original)
+    def fallback_node_due_to_unsupported_type(node: torch.fx.Node, *args: Any, **more: Any) -> bool:
+        if plain(node) and all(map(plain, node.all_input_nodes)):
+            return False
+        return original(node, *args, **more)
+
+    name = original.__name__
+    with (
+        mock.patch.object(graph, name, fallback_node_due_to_unsupported_type),
+        mock.patch.object(pattern_matcher, name, fallback_node_due_to_unsupported_type),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def changed_nodes_only() -> Iterator[None]:
+    """While a spyre graph is compiled: Inductor looks at the tensors of those nodes that its passes
+    changed.
+
+    Missing upstream: the order of its questions. ``FakeTensorUpdater`` collects the tensors of
+    every node first, then asks whether the node is another.
+    """
+    from torch._inductor import fx_utils
+
+    updater = fx_utils.FakeTensorUpdater
+    original, tensors_of = updater.incremental_update, fx_utils.get_fake_args_kwargs
+
+    @functools.wraps(original)
+    def incremental_update(self: Any) -> int:
+        if self.subgraph_updaters:
+            return original(self)
+        before = {node: node.meta.get("val") for node in self.gm.graph.nodes}
+
+        def of_changed(node: torch.fx.Node, *args: Any) -> Any:
+            changed = self.hash_node(node) not in self.processed_hashes or any(
+                source.meta.get("val") is not before[source] for source in node.all_input_nodes
+            )
+            return tensors_of(node, *args) if changed else (False, (), {})  # nothing to do for it
+
+        with mock.patch.object(fx_utils, "get_fake_args_kwargs", of_changed):
+            return original(self)
+
+    with mock.patch.object(updater, "incremental_update", incremental_update):
         yield
 
 
@@ -363,3 +486,50 @@ def tensor_guards() -> None:
         )
 
     GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]
+
+
+def around_tracing(context: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Dynamo looks at a function that got tensors or modules of the card inside of ``context``,
+    from its first bytecode to its guards.
+
+    Missing upstream: a hook of a device around Dynamo's work. Its callbacks know neither the
+    arguments nor an end of their own: ``torch._dynamo.reset()`` forgets them. Called by
+    ``_inductor.load()``.
+    """
+    from torch._dynamo import convert_frame
+
+    original = convert_frame._compile
+
+    def on_card(value: object) -> bool:
+        if isinstance(value, torch.Tensor):
+            return value.device.type == DEVICE_NAME
+        return isinstance(value, torch.nn.Module) and on_spyre(value)
+
+    @functools.wraps(original)
+    def _compile(code: Any, globals: Any, locals: dict[str, Any], *args: Any, **more: Any) -> Any:
+        if not any(on_card(value) for value in locals.values()):
+            return original(code, globals, locals, *args, **more)
+        with context(), _unnamed_lines():
+            return original(code, globals, locals, *args, **more)
+
+    convert_frame._compile = _compile
+
+
+@contextlib.contextmanager
+def _unnamed_lines() -> Iterator[None]:
+    """Dynamo does not look for the functions that lines are in, unless its log says them.
+
+    Missing upstream: the same. It reads whole files with a tokenizer in Python for it.
+    """
+    from torch._dynamo import output_graph, symbolic_convert
+
+    logs = (
+        output_graph.trace_call_log,
+        symbolic_convert.trace_call_log,
+        symbolic_convert.trace_source_log,
+    )
+    if any(log.isEnabledFor(logging.DEBUG) for log in logs):
+        yield
+        return
+    with mock.patch.object(symbolic_convert, "get_funcname", return_value=None):
+        yield

@@ -30,6 +30,9 @@ bool stays_fp32(const ChainValue& value) {
   return value.format == DataFormat::IEEE_FP32 && value.narrow == Narrow::none;
 }
 
+/// Whether a sweep can go on from the value, which nothing else needs.
+bool passes(const ChainValue& value) { return value.narrow == Narrow::none && !value.clean_nan; }
+
 class Grouping {
  public:
   explicit Grouping(const ChainValues& values)
@@ -57,8 +60,8 @@ class Grouping {
       const auto from = static_cast<std::size_t>(input(i, through).value);
       ChainGroup& group = ending[from];
       const ChainValue& before = values_[from];
-      if (group.members.empty() || group.members.size() == kMaxSweepStages || users_[from] > 1 ||
-          !stays_fp32(before) || before.clean_nan)
+      const int stages = stages_of(group) + (stays_fp32(before) ? 1 : 2);
+      if (group.members.empty() || stages > kMaxSweepStages || users_[from] > 1 || !passes(before))
         continue;
       swallowed[from] = true;
       ending[i].members = std::move(group.members);
@@ -104,6 +107,14 @@ class Grouping {
     }
   }
 
+  /// Members, and the rounding of all but the last.
+  int stages_of(const ChainGroup& group) const {
+    int stages = 0;
+    for (const Member& member : group.members)
+      stages += &member == &group.members.back() || stays_fp32(values_[member.value]) ? 1 : 2;
+    return stages;
+  }
+
   void add_reduction(std::size_t last, ChainGroup& group) const {
     if (!stays_fp32(values_[last])) return;
     for (std::size_t i = last + 1; i < values_.size(); ++i) {
@@ -111,9 +122,7 @@ class Grouping {
       if (!value.needed || value.kind != Chain::Kind::reduce ||
           value.inputs[0].value != static_cast<std::int64_t>(last))
         continue;
-      const ReducePieces& fold = *value.fold;
-      const bool sweeps = fold.recipe.first == Fold::sum || fold.recipe.first == Fold::largest;
-      if (!sweeps || fold.recipe.second || fold.chunked || fold.length == 0) continue;
+      if (!folds_in_sweep(*value.fold)) continue;
       group.reduce = i;
       group.stored = users_[last] > 1;
       return;
@@ -133,6 +142,11 @@ class Grouping {
 };
 
 }  // namespace
+
+bool folds_in_sweep(const ReducePieces& fold) {
+  const bool sweeps = fold.recipe.first == Fold::sum || fold.recipe.first == Fold::largest;
+  return sweeps && !fold.recipe.second && !fold.chunked && fold.length > 0;
+}
 
 ChainGroups::ChainGroups(const ChainValues& values)
     : ending_(values.values.size()), swallowed_(values.values.size()) {

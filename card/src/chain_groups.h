@@ -38,4 +38,7 @@ struct ChainGroups {
   std::vector<bool> swallowed_;
 };
 
+/// Whether a sweep can fold its result so.
+bool folds_in_sweep(const ReducePieces& fold);
+
 }  // namespace spyre::card

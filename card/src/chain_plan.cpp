@@ -9,11 +9,6 @@
 namespace spyre::card {
 namespace {
 
-constexpr std::int64_t kPart = 8192;       // elements that are computed at once
-constexpr std::int64_t kBlock = 32768;     // elements of a block, at most
-constexpr std::int64_t kLoaded = 1 << 17;  // elements of all that a block loads and stores
-constexpr std::int64_t kShortLine = 16;    // lines shorter than that are reduced side by side
-constexpr std::int64_t kStick = 64;
 // Elements of a stripe that are worth a call of their own, rather than copying what it reads.
 constexpr std::int64_t kNumberStripe = 64, kRepeatStripe = 128;
 constexpr std::int64_t kSweptLine = 64;  // lines shorter than that are computed op by op
@@ -22,7 +17,6 @@ constexpr std::int64_t kAlign = 16;      // floats of a cache line
 constexpr ChainDims kFull{true, true}, kColumn{true, false}, kRow{false, true};
 
 std::int64_t aligned(std::int64_t floats) { return (floats + kAlign - 1) / kAlign * kAlign; }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Turns values into instructions, then gives every buffer its place.
 class Lowering {
@@ -54,6 +48,8 @@ class Lowering {
       if (buffer(from).home == Home::part) buffer(from).home = Home::block;
       (value.dims.lines ? block : once).emplace_back(from, ChainWrite{{}, &value, &tensor});
     }
+    load_in_sweeps();
+    store_in_sweeps();
     place_buffers();
     for (auto& [from, write] : once) plan_.once_writes.push_back(placed(from, write, false));
     for (auto& [from, write] : block) plan_.block_writes.push_back(placed(from, write, true));
@@ -75,7 +71,7 @@ class Lowering {
   struct Draft {
     ChainInstruction instruction;
     std::vector<int> in;
-    int out, reduced = -1;  // -1: there is none
+    int out, reduced = -1, loaded = -1;  // -1: there is none
   };
   /// A buffer, and how an op reads it.
   struct Source {
@@ -211,10 +207,12 @@ class Lowering {
     };
     use(group.members.front(), group.members.front().through);
     for (const ChainGroup::Member& member : group.members) {
-      ChainStage stage{member.op, member.elements >= 0, member.number >= 0, false, false};
+      ChainStage stage{member.op, member.elements >= 0, member.number >= 0};
       if (stage.has_elements) stage.elements_repeat = use(member, member.elements);
       if (stage.has_number) stage.number_repeats = use(member, member.number);
       draft.instruction.stages.push_back(stage);
+      if (member.value != last && values_.values[member.value].format == DataFormat::SEN169_FP16)
+        draft.instruction.stages.push_back({SweepOp::round});
     }
     if (group.stored) draft.out = buffer_of_[last] = new_buffer(value.dims, Home::part);
     if (group.reduce != ChainGroup::kNone) {
@@ -223,6 +221,88 @@ class Lowering {
       draft.reduced = buffer_of_[group.reduce] = new_buffer(reduction.dims, Home::part);
     }
     block_.push_back(draft);
+  }
+
+  /// Whether a sweep can load or store the tensor.
+  bool swept(const ChainTensor& tensor) const {
+    if (!with_part(tensor) || tensor.view.format() != DataFormat::SEN169_FP16 ||
+        plan_.block_length < kSweptLine)
+      return false;
+    const bool begins_with_stick =
+        plan_.block_length == values_.shape.length || plan_.block_length % kStickElements == 0;
+    return begins_with_stick && tensor.view.plain()->step_of(kStickElements);
+  }
+
+  static bool reads(const Draft& draft, int buffer) {
+    return std::find(draft.in.begin(), draft.in.end(), buffer) != draft.in.end();
+  }
+
+  /// What a sweep, or a fold that can be one, is the first to read is loaded by it.
+  void load_in_sweeps() {
+    for (std::size_t load = 0; load < block_.size(); ++load) {
+      const Draft draft = block_[load];
+      if (draft.instruction.kind != ChainInstruction::Kind::load ||
+          !swept(*draft.instruction.tensor))
+        continue;
+      const auto reads_it = [&](const Draft& each) { return reads(each, draft.out); };
+      const auto first =
+          std::find_if(block_.begin() + static_cast<std::ptrdiff_t>(load), block_.end(), reads_it);
+      if (first == block_.end() || !can_load(*first, draft.out)) continue;
+      ChainInstruction& instruction = first->instruction;
+      instruction.source = draft.instruction.tensor;
+      instruction.keeps_source =
+          buffer(draft.out).home == Home::block || std::any_of(first + 1, block_.end(), reads_it);
+      if (instruction.keeps_source) {
+        first->loaded = draft.out;
+      } else {
+        buffer(draft.out).free = true;  // it takes no room
+      }
+      block_.erase(block_.begin() + static_cast<std::ptrdiff_t>(load--));
+    }
+  }
+
+  /// Whether the instruction can load what it reads. Makes a sweep of it.
+  static bool can_load(Draft& draft, int buffer) {
+    ChainInstruction& instruction = draft.instruction;
+    if (instruction.kind == ChainInstruction::Kind::sweep)
+      return draft.in[0] == buffer && std::count(draft.in.begin(), draft.in.end(), buffer) == 1;
+    if (instruction.kind != ChainInstruction::Kind::reduce ||
+        !folds_in_sweep(*instruction.value->fold))
+      return false;
+    instruction.kind = ChainInstruction::Kind::sweep;
+    instruction.reduction = instruction.value;
+    instruction.stored = false;
+    draft.reduced = std::exchange(draft.out, -1);
+    return true;
+  }
+
+  /// What a sweep computes, and a store alone reads, is stored by it: if nothing is loaded later,
+  /// because stores may take the place of what was loaded.
+  void store_in_sweeps() {
+    for (std::size_t store = 0; store < block_.size(); ++store) {
+      const Draft& draft = block_[store];
+      const ChainInstruction& instruction = draft.instruction;
+      if (instruction.kind != ChainInstruction::Kind::store || !swept(*instruction.tensor) ||
+          instruction.value->narrow != Narrow::none ||
+          narrow_of(*instruction.value, *instruction.tensor) != Narrow::none)
+        continue;
+      const int stored = draft.in[0];
+      const auto users = std::count_if(block_.begin(), block_.end(),
+                                       [&](const Draft& each) { return reads(each, stored); });
+      const auto from = std::find_if(block_.begin(), block_.end(),
+                                     [&](const Draft& each) { return each.out == stored; });
+      const auto loads = [](const Draft& each) {
+        return each.instruction.kind == ChainInstruction::Kind::load || each.instruction.source;
+      };
+      if (users != 1 || buffer(stored).home != Home::part ||
+          from->instruction.kind != ChainInstruction::Kind::sweep || from->instruction.reduction ||
+          std::any_of(from + 1, block_.end(), loads))
+        continue;
+      from->instruction.sink = instruction.tensor;
+      from->instruction.stored = false;
+      from->out = -1;
+      block_.erase(block_.begin() + static_cast<std::ptrdiff_t>(store--));
+    }
   }
 
   /// How an op whose result has dims `to` reads an input.
@@ -291,7 +371,7 @@ class Lowering {
       // Of all ops, only sweeps work in place: the result's buffer is taken before the inputs' are
       // free.
       if (in_place(i)) release(block_[i].in[0], free_full);
-      for (const int result : {block_[i].out, block_[i].reduced}) {
+      for (const int result : {block_[i].out, block_[i].reduced, block_[i].loaded}) {
         if (result < 0 || buffer(result).home != Home::part) continue;
         Buffer& out = buffer(result);
         take(out, out.dims == kFull ? free_full : free_columns);
@@ -315,8 +395,13 @@ class Lowering {
 
   bool in_place(std::size_t i) {
     const Draft& draft = block_[i];
+    const auto& stages = draft.instruction.stages;
+    const bool takes_exp = std::any_of(stages.begin(), stages.end(), [](const ChainStage& stage) {
+      return stage.op == SweepOp::exp;
+    });
     return draft.instruction.kind == ChainInstruction::Kind::sweep && draft.out >= 0 &&
-           buffer(draft.out).home == Home::part && ends_with(draft.in[0], i) &&
+           !draft.instruction.source && !takes_exp && buffer(draft.out).home == Home::part &&
+           ends_with(draft.in[0], i) &&
            std::count(draft.in.begin(), draft.in.end(), draft.in[0]) == 1;
   }
 
@@ -391,75 +476,11 @@ class Lowering {
   std::map<std::uint32_t, int> scalars_;               // by bits
 };
 
-/// The tensor with most elements that has lines and positions; null if there is none.
-const LineView* largest_view(const ChainValues& values) {
-  const LineView* largest = nullptr;
-  const auto consider = [&](std::size_t tensor) {
-    const ChainTensor& each = values.tensors[tensor];
-    if (each.dims == kFull && (!largest || each.view.visits() > largest->visits()))
-      largest = &each.view;
-  };
-  for (const ChainValue& value : values.values)
-    if (value.needed && value.kind == Chain::Kind::load) consider(value.tensor);
-  for (const ChainStore& store : values.stores) consider(store.tensor);
-  return largest;
-}
-
 }  // namespace
 
 ChainPlan::ChainPlan(const ChainValues& values) : line_length(values.shape.length) {
   choose_blocks(values);
   Lowering(values, *this).lower();
-}
-
-/// Blocks decide about nothing but speed. Yet they must not depend on the host's threads: where
-/// stores overlap, the last block stays.
-void ChainPlan::choose_blocks(const ChainValues& values) {
-  const std::int64_t lines = values.shape.lines, length = values.shape.length;
-  bool full = false, columns = false, reduced = false;
-  std::int64_t cost = 0;
-  for (const ChainValue& value : values.values) {
-    if (!value.needed || !value.dims.lines) continue;
-    full |= value.dims == kFull;
-    columns |= value.dims == kColumn;
-    reduced |= value.kind == Chain::Kind::reduce;
-    if (value.dims == kFull) cost += value.cost;
-  }
-  const std::int64_t some_lines = std::max<std::int64_t>(1, lines);
-  position_blocks = 1;
-  if (!full) {
-    part_lines = block_lines = std::min(some_lines, kPart);
-    line_blocks = columns ? ceil_div(lines, block_lines) : 0;
-    work = lines;
-    return;
-  }
-  const std::int64_t some_length = std::max<std::int64_t>(1, length);
-  work = lines * some_length * cost;
-  bool whole_lines = reduced;
-  for (const ChainStore& store : values.stores)
-    whole_lines |= values.tensors[store.tensor].dims == kColumn;
-  const LineView* const largest = largest_view(values);
-  across = (largest && !largest->runs_along()) || (reduced && length < kShortLine);
-  // What lies side by side in memory is best read in one go.
-  const std::int64_t run = largest ? std::max(largest->run_length(), kStick) : kPart;
-  if (across) {
-    block_lines = whole_lines ? 2 * kPart / some_length : std::min(run, 2 * kPart);
-    block_lines = std::clamp(block_lines / kStick * kStick, kStick, std::max(kStick, some_lines));
-    block_lines = std::min(block_lines, some_lines);
-    block_length = whole_lines ? some_length
-                               : std::clamp(2 * kPart / block_lines, std::int64_t{1}, some_length);
-    part_lines = block_lines;
-  } else {
-    const auto tensors = static_cast<std::int64_t>(values.tensors.size());
-    const std::int64_t block = std::clamp(kLoaded / tensors, kPart, kBlock);
-    block_length = whole_lines ? some_length : std::min({run, kPart, some_length});
-    block_lines = std::clamp(block / block_length, std::int64_t{1}, some_lines);
-    const bool scattered = largest && largest->plain() && largest->plain()->scattered();
-    part_lines =
-        std::clamp((scattered ? kBlock : kPart) / block_length, std::int64_t{1}, block_lines);
-  }
-  line_blocks = ceil_div(lines, block_lines);
-  position_blocks = ceil_div(some_length, block_length);
 }
 
 std::int64_t reduce_work_floats(const ReducePieces& fold, std::int64_t lines, bool across) {

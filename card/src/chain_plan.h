@@ -48,8 +48,8 @@ struct ChainInput {
 /// A member of a group, with the places of its inputs: see SweepStage.
 struct ChainStage {
   SweepOp op;
-  bool has_elements, has_number;
-  bool elements_repeat, number_repeats;  ///< for every line
+  bool has_elements = false, has_number = false;
+  bool elements_repeat = false, number_repeats = false;  ///< for every line
   ChainPlace elements = {}, number = {};
 };
 
@@ -60,7 +60,7 @@ struct ChainInstruction {
     store,   ///< of a part
     settle,  ///< what is in its tensor already, as storing would
     pointwise,
-    sweep,  ///< a group
+    sweep,  ///< a group, or the fold of what is loaded
     reduce,
     spread  ///< from fewer dims to more
   };
@@ -77,7 +77,10 @@ struct ChainInstruction {
   bool by_stripe = false;                 ///< of a pointwise op: stripe after stripe
   std::vector<ChainStage> stages = {};    ///< of a sweep, whose in[0] is what goes through them
   const ChainValue* reduction = nullptr;  ///< of a sweep: what its result is folded into
-  bool stored = true;                     ///< of a sweep: its result has a place
+  const ChainTensor* source = nullptr;    ///< of a sweep: from where it loads what is in[0] then,
+  bool keeps_source = false;              ///< which has a place only if something else needs it
+  const ChainTensor* sink = nullptr;      ///< of a sweep: where it stores its result,
+  bool stored = true;                     ///< which else has a place, or is only folded
   ChainPlace out = {}, reduced = {};
 };
 

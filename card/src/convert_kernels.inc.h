@@ -19,58 +19,16 @@
 #error "define SPYRE_SIMD_NAMESPACE: this file is a part of convert_<level>.cpp"
 #endif
 
+#include "dl16_math.inc.h"
+
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
 
-/// Memory as the caller has it: any alignment, any type. Members of a class, because a template
-/// argument loses its attributes.
-template <int bytes>
-struct Packed;
-template <>
-struct Packed<1> {
-  typedef uint8_t Element __attribute__((may_alias));
-};
-template <>
-struct Packed<2> {
-  typedef uint16_t Element __attribute__((aligned(1), may_alias));
-};
-template <>
-struct Packed<4> {
-  typedef uint32_t Element __attribute__((aligned(1), may_alias));
-};
-template <>
-struct Packed<8> {
-  typedef uint64_t Element __attribute__((aligned(1), may_alias));
-};
-
-inline uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline uint64_t bits_of(double value) { return __builtin_bit_cast(uint64_t, value); }
-inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-constexpr int32_t kNan = 0x7FFF, kInfinity = 0x7FFE;
-constexpr int32_t kFp32Bias = (127 - 31) << 9;  // between the exponents, in units of DL16's code
-constexpr size_t kBlock = 64;                   // elements; a stick of DL16
+constexpr size_t kBlock = 64;  // elements; a stick of DL16
 
 // ------------------------------------------------------------------- single elements, branch-free
-
-/// Code of a magnitude that may be out of range on either side, with the source's sign.
-template <bool merged>
-inline uint16_t finish_dl16(int32_t code, bool nan, uint32_t sign) {
-  code = code < 0 ? 0 : code;
-  if (merged) {
-    nan |= code >= kNan;
-  } else {
-    code = code > kInfinity ? kInfinity : code;
-  }
-  return static_cast<uint16_t>(nan ? kNan : static_cast<int32_t>(sign & 0x8000) | code);
-}
-
-template <bool merged>
-inline uint16_t dl16_from_fp32(uint32_t bits) {
-  const int32_t magnitude = static_cast<int32_t>(bits & 0x7FFFFFFF);
-  const int32_t code = (magnitude - (kFp32Bias << 14) + 0x2000) >> 14;
-  return finish_dl16<merged>(code, magnitude > 0x7F800000, bits >> 16);
-}
 
 template <bool merged>
 inline uint16_t dl16_from_fp64(uint64_t bits) {
@@ -78,15 +36,6 @@ inline uint16_t dl16_from_fp64(uint64_t bits) {
   const int32_t code = static_cast<int32_t>((magnitude + (uint64_t{1} << 42)) >> 43);
   return finish_dl16<merged>(code - ((1023 - 31) << 9), magnitude > 0x7FF0000000000000,
                              static_cast<uint32_t>(bits >> 48));
-}
-
-template <bool merged>
-inline uint32_t fp32_from_dl16(uint16_t bits) {
-  const uint32_t magnitude = bits & 0x7FFF, sign = (bits & 0x8000u) << 16;
-  uint32_t result = (magnitude << 14) + (static_cast<uint32_t>(kFp32Bias) << 14);
-  result = magnitude == 0 ? 0 : result;
-  if (!merged) result = magnitude == kInfinity ? 0x7F800000 : result;
-  return magnitude == kNan ? 0x7FC00000 : result | sign;
 }
 
 template <bool merged>
@@ -103,9 +52,9 @@ inline uint16_t dl16_from_bf16(uint16_t bits) {
   above = above > 0x1FFF ? 0x1FFF : above;
   int16_t code = static_cast<int16_t>(above << 2);
   const bool over = magnitude >= (160 << 7), nan = magnitude > 0x7F80;
-  if (merged) return over ? kNan : static_cast<uint16_t>((bits & 0x8000) | code);
-  code = over ? kInfinity : code;
-  return nan ? kNan : static_cast<uint16_t>((bits & 0x8000) | code);
+  if (merged) return over ? kDl16Nan : static_cast<uint16_t>((bits & 0x8000) | code);
+  code = over ? kDl16Infinity : code;
+  return nan ? kDl16Nan : static_cast<uint16_t>((bits & 0x8000) | code);
 }
 
 template <bool merged>
@@ -114,8 +63,8 @@ inline uint16_t bf16_from_dl16(uint16_t bits) {
   const uint16_t odd = (magnitude >> 2) & 1, nudged = static_cast<uint16_t>(magnitude + 1 + odd);
   uint16_t result = static_cast<uint16_t>((nudged >> 2) + (96 << 7));
   result = magnitude == 0 ? 0 : result;
-  if (!merged) result = magnitude == kInfinity ? 0x7F80 : result;
-  return magnitude == kNan ? 0x7FC0 : static_cast<uint16_t>(result | sign);
+  if (!merged) result = magnitude == kDl16Infinity ? 0x7F80 : result;
+  return magnitude == kDl16Nan ? 0x7FC0 : static_cast<uint16_t>(result | sign);
 }
 
 /// Subnormals and special values too; 32-bit lanes.
@@ -135,11 +84,11 @@ inline uint16_t fp16_from_dl16(uint16_t bits) {
   const uint32_t magnitude = bits & 0x7FFF, sign = bits & 0x8000;
   uint32_t result = (magnitude - (16 << 9)) << 1;
   // The sum's last bit weighs 2^-24, as fp16's subnormals do: the addition rounds for us.
-  const float value = float_of((magnitude << 14) + (static_cast<uint32_t>(kFp32Bias) << 14));
+  const float value = float_of((magnitude << 14) + kFp32Shift);
   result = magnitude < (17 << 9) ? bits_of(value + 0.5f) - bits_of(0.5f) : result;
   result = magnitude == (47 << 9) ? 0x7BFF : result;  // 65536 is the image of 65504
   result = magnitude > (47 << 9) ? 0x7C00 : result;
-  return static_cast<uint16_t>(magnitude == kNan ? 0x7E00 : result | sign);
+  return static_cast<uint16_t>(magnitude == kDl16Nan ? 0x7E00 : result | sign);
 }
 
 inline uint16_t fp16_from_fp32(uint32_t bits) {
@@ -207,7 +156,7 @@ inline uint64_t int64_from_dl16(uint16_t bits) {
   const uint64_t magnitude = bits & 0x7FFF, significand = 512 | (magnitude & 0x1FF);
   const uint64_t whole = (significand << 23) >> (63 - (magnitude >> 9));
   const uint64_t result = bits & 0x8000 ? 0 - whole : whole;
-  return magnitude >= (merged ? kNan : kInfinity) ? uint64_t{1} << 63 : result;
+  return magnitude >= (merged ? kDl16Nan : kDl16Infinity) ? uint64_t{1} << 63 : result;
 }
 
 template <bool merged>
@@ -282,7 +231,7 @@ inline uint16_t fp16_from_usual_dl16(uint16_t bits, int16_t& trouble) {
   return static_cast<uint16_t>(result | (bits & 0x8000));
 }
 
-/// Most blocks have neither NaN nor Infinity: sign and magnitude are shifted into place together.
+/// Most blocks have neither NaN nor Infinity.
 template <bool merged>
 void fp32_from_dl16_run(const void* src, void* dst, size_t n) {
   const Packed<2>::Element* __restrict from = static_cast<const Packed<2>::Element*>(src);
@@ -290,14 +239,8 @@ void fp32_from_dl16_run(const void* src, void* dst, size_t n) {
   while (n > 0) {
     const size_t count = n < 16 * kBlock ? n : 16 * kBlock;
     uint16_t largest = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const uint16_t magnitude = from[i] & 0x7FFF;
-      const uint32_t placed =
-          (static_cast<uint32_t>(static_cast<int16_t>(from[i])) << 14) & 0x9FFFFFFF;
-      to[i] = magnitude == 0 ? placed : placed + (static_cast<uint32_t>(kFp32Bias) << 14);
-      largest = magnitude > largest ? magnitude : largest;
-    }
-    if (largest >= kInfinity) {
+    for (size_t i = 0; i < count; ++i) to[i] = fp32_from_usual_dl16(from[i], largest);
+    if (largest >= kDl16Infinity) {
       for (size_t i = 0; i < count; ++i) to[i] = fp32_from_dl16<merged>(from[i]);
     }
     n -= count, from += count, to += count;
@@ -323,32 +266,17 @@ void fp32_from_dl16_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdif
     auto* __restrict to = reinterpret_cast<Packed<4>::Element*>(
         static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch);
     for (size_t begin = 0; begin < n; begin += kBlock)
-      for (size_t i = 0; i < kBlock; ++i) {
-        const uint16_t bits = from[begin + i], magnitude = bits & 0x7FFF;
-        const uint32_t placed =
-            (static_cast<uint32_t>(static_cast<int16_t>(bits)) << 14) & 0x9FFFFFFF;
-        to[begin + i] = magnitude == 0 ? placed : placed + (static_cast<uint32_t>(kFp32Bias) << 14);
-        largest[i] = magnitude > largest[i] ? magnitude : largest[i];
-      }
+      for (size_t i = 0; i < kBlock; ++i)
+        to[begin + i] = fp32_from_usual_dl16(from[begin + i], largest[i]);
   }
   uint16_t most = 0;
   for (size_t i = 0; i < kBlock; ++i) most = largest[i] > most ? largest[i] : most;
-  if (most < kInfinity) return;
+  if (most < kDl16Infinity) return;
   for (size_t row = 0; row < rows; ++row)
     each<2, 4, fp32_from_dl16<merged>>(
         static_cast<From>(src) + static_cast<ptrdiff_t>(row) * src_pitch,
         static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch, n);
 }
-
-/// Numbers that neither overflow nor are NaN need less.
-inline uint16_t dl16_from_usual_fp32(uint32_t bits, uint32_t& largest) {
-  constexpr uint32_t kZero = (static_cast<uint32_t>(kFp32Bias) << 14) - 0x2000;
-  const uint32_t magnitude = bits & 0x7FFFFFFF;
-  largest = magnitude > largest ? magnitude : largest;
-  const uint32_t code = ((magnitude > kZero ? magnitude : kZero) - kZero) >> 14;
-  return static_cast<uint16_t>(code | ((bits >> 16) & 0x8000));
-}
-constexpr uint32_t kUsualFp32 = 158u << 23;  // up to here, by far
 
 /// Rows of whole blocks: what is not usual is looked for once for all of them.
 template <bool merged>

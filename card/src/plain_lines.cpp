@@ -36,20 +36,15 @@ void fetch(const Rows<const std::byte>& rows, std::int64_t bytes, std::int64_t c
 
 }  // namespace
 
-/// each(index in the block, offset in the tensor, lines, bytes from line to line)
-template <class Each>
-void PlainLines::each_strip(const PackedLines& lines, const Each& each) const {
-  for (std::int64_t i = 0; i < lines.lines;) {
-    std::int64_t offset = offset_, outside = lines.line + i, count = lines.lines - i;
-    for (std::size_t d = 0; d < dims_.size(); ++d) {
-      const std::int64_t at = outside % dims_[d].size;
-      outside /= dims_[d].size;
-      offset += at * dims_[d].step;
-      if (d == 0) count = std::min(count, dims_[d].size - at);
-    }
-    each(i, offset, count, dims_.empty() ? 0 : dims_[0].step);
-    i += count;
+PlainLines::Strip PlainLines::strip(std::int64_t line, std::int64_t lines) const {
+  Strip strip{offset_, lines, dims_.empty() ? 0 : dims_[0].step};
+  for (std::size_t d = 0; d < dims_.size(); ++d) {
+    const std::int64_t at = line % dims_[d].size;
+    line /= dims_[d].size;
+    strip.offset += at * dims_[d].step;
+    if (d == 0) strip.lines = std::min(lines, dims_[d].size - at);
   }
+  return strip;
 }
 
 /// convert(rows in the tensor, rows in the block, elements of a row, rows) for all of the lines.
@@ -57,38 +52,39 @@ template <bool write, typename TensorByte, typename BlockByte, class Convert>
 void PlainLines::each_piece(TensorByte* tensor, BlockByte* block, const PackedLines& lines,
                             const Convert& convert) const {
   const std::int64_t pitch = lines.length * kFloat, n = sticks_.length, stick_bytes = n * bytes_;
-  each_strip(
-      lines, [&](std::int64_t i, std::int64_t offset, std::int64_t count, std::int64_t line_step) {
-        std::int64_t done = 0;
-        const auto tensor_at = [&](std::int64_t position) {
-          return tensor + offset + position / n * sticks_.step + position % n * bytes_;
-        };
-        const auto block_at = [&] { return block + i * pitch + done * kFloat; };
-        const auto part_of_stick = [&](std::int64_t elements) {
-          if (elements <= 0) return;
-          convert(Rows{tensor_at(lines.position + done), line_step}, Rows{block_at(), pitch},
-                  elements, count);
-          done += elements;
-        };
-        if (lines.position % n > 0) part_of_stick(std::min(n - lines.position % n, lines.length));
-        const std::int64_t whole = (lines.length - done) / n;
-        if (scattered()) {
-          const std::int64_t ahead = kFetched / (stick_bytes * count) + 1;
-          for (std::int64_t stick = 0; stick < whole; ++stick) {
-            if (stick + ahead < whole)
-              fetch<write>({tensor_at(lines.position + done + ahead * n), line_step}, stick_bytes,
-                           count);
-            part_of_stick(n);
-          }
-        } else if (whole > 0) {
-          for (std::int64_t line = 0; line < count; ++line) {
-            auto* const at = tensor_at(lines.position + done) + line * line_step;
-            convert(Rows{at, sticks_.step}, Rows{block_at() + line * pitch, n * kFloat}, n, whole);
-          }
-          done += whole * n;
-        }
-        part_of_stick(lines.length - done);
-      });
+  for (std::int64_t i = 0; i < lines.lines;) {
+    const auto [offset, count, line_step] = strip(lines.line + i, lines.lines - i);
+    std::int64_t done = 0;
+    const auto tensor_at = [&, from = offset](std::int64_t position) {
+      return tensor + from + offset_of(position);
+    };
+    const auto block_at = [&] { return block + i * pitch + done * kFloat; };
+    const auto part_of_stick = [&, rows = count, step = line_step](std::int64_t elements) {
+      if (elements <= 0) return;
+      convert(Rows{tensor_at(lines.position + done), step}, Rows{block_at(), pitch}, elements,
+              rows);
+      done += elements;
+    };
+    if (lines.position % n > 0) part_of_stick(std::min(n - lines.position % n, lines.length));
+    const std::int64_t whole = (lines.length - done) / n;
+    if (scattered()) {
+      const std::int64_t ahead = kFetched / (stick_bytes * count) + 1;
+      for (std::int64_t stick = 0; stick < whole; ++stick) {
+        if (stick + ahead < whole)
+          fetch<write>({tensor_at(lines.position + done + ahead * n), line_step}, stick_bytes,
+                       count);
+        part_of_stick(n);
+      }
+    } else if (whole > 0) {
+      for (std::int64_t line = 0; line < count; ++line) {
+        auto* const at = tensor_at(lines.position + done) + line * line_step;
+        convert(Rows{at, sticks_.step}, Rows{block_at() + line * pitch, n * kFloat}, n, whole);
+      }
+      done += whole * n;
+    }
+    part_of_stick(lines.length - done);
+    i += count;
+  }
 }
 
 void PlainLines::gather(const std::byte* tensor, const PackedLines& lines,

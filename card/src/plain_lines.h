@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -53,14 +54,29 @@ class PlainLines {
   }
   std::int64_t offset() const { return offset_; }
 
+  /// Bytes from one stretch of `elements` to the next, where a line that begins with one is made of
+  /// such, only the last of which may be shorter.
+  std::optional<std::int64_t> step_of(std::int64_t elements) const {
+    if (sticks_.count == 1) return elements * bytes_;
+    return sticks_.length == elements ? std::optional(sticks_.step) : std::nullopt;
+  }
+  /// Lines at one distance.
+  struct Strip {
+    std::int64_t offset, lines, line_step;  ///< bytes
+  };
+  /// The one from this line on, of at most so many.
+  Strip strip(std::int64_t line, std::int64_t lines) const;
+  /// Where the position is in its line.
+  std::int64_t offset_of(std::int64_t position) const {
+    return position / sticks_.length * sticks_.step + position % sticks_.length * bytes_;
+  }
+
   void gather(const std::byte* tensor, const PackedLines& lines, const Converters& convert,
               float* block) const;
   void scatter(const float* block, const PackedLines& lines, const Converters& convert,
                std::byte* tensor) const;
 
  private:
-  template <class Each>
-  void each_strip(const PackedLines& lines, const Each& each) const;
   template <bool write, typename TensorByte, typename BlockByte, class Convert>
   void each_piece(TensorByte* tensor, BlockByte* block, const PackedLines& lines,
                   const Convert& convert) const;

@@ -5,6 +5,7 @@
 // An op on float is computed in fp32; an op on double takes fp32 values and is rounded once, at the
 // end; an op on int64_t wraps around.
 
+#include "dl16_math.inc.h"
 #include "pointwise.h"
 #include "pointwise_fp32.inc.h"
 #include "pointwise_int64.inc.h"
@@ -172,35 +173,10 @@ void boolean(void* values, size_t n) {
   for (size_t i = 0; i < n; ++i) value[i] = value[i] != 0 ? Value{1} : Value{0};
 }
 
-/// Rounded to nine bits of fraction, ties away from zero; nothing below 2^-31 (1 + 2^-9) is left,
-/// nor beyond the largest finite value. formats.h has the rules.
-template <bool merged>
-inline float rounded_to_dl16(float value) {
-  constexpr uint32_t kBias = (127 - 31) << 23, kNan = 0x7FC00000, kInfinity = 0x7F800000;
-  constexpr uint32_t kSmallest = kBias + (1u << 14);
-  constexpr uint32_t kTooLarge = kBias + ((merged ? 0x7FFFu : 0x7FFEu) << 14);
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t magnitude = bits & 0x7FFFFFFF, sign = bits & 0x80000000;
-  uint32_t rounded = (magnitude + 0x2000) & 0xFFFFC000;
-  rounded = rounded < kSmallest ? 0 : rounded;
-  if (merged) return __builtin_bit_cast(float, rounded >= kTooLarge ? kNan : rounded | sign);
-  rounded = rounded >= kTooLarge ? kInfinity : rounded;
-  return __builtin_bit_cast(float, magnitude > kInfinity ? kNan : rounded | sign);
-}
-
-/// The same for what is neither too large nor NaN.
-inline float usual_rounded_to_dl16(float value) {
-  constexpr uint32_t kNothing = ((127 - 31) << 23) + 0x2000;
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t rounded = (bits + 0x2000) & 0xFFFFC000, sign = bits & 0x80000000;
-  return __builtin_bit_cast(float, (bits & 0x7FFFFFFF) < kNothing ? sign : rounded);
-}
-
 template <bool merged>
 void round_dl16(void* values, size_t n) {
   float* const x = static_cast<float*>(values);
-  map_run<usual_rounded_to_dl16>(x, x, static_cast<int64_t>(n), 0x1p31f,
-                                 each_of_run<rounded_to_dl16<merged>>);
+  round_run<merged>(x, x, static_cast<int64_t>(n));
 }
 
 // ------------------------------------------------------------------------------------------ tables

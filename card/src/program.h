@@ -51,8 +51,10 @@ class Step {
   /// [operand][core].
   using CorePlaces = std::vector<std::vector<std::int64_t>>;
   /// The step of all these cores, called with the operands of the first one, if computing it at
-  /// once takes less than core by core; or nothing.
-  virtual std::function<void(std::span<const Extent>)> at_once(const CorePlaces&) const {
+  /// once takes less than core by core; or nothing. `alone`: it is all that the cores do, so that
+  /// nothing is lost by waiting for each other.
+  virtual std::function<void(std::span<const Extent>)> at_once(const CorePlaces&,
+                                                               bool /*alone*/) const {
     return {};
   }
 };

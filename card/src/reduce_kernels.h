@@ -77,6 +77,7 @@ enum class SweepOp : uint8_t {
   square,
   where,  ///< x where y is not 0, else the line's number
   exp,
+  round,  ///< to DLFloat16
 };
 
 inline constexpr int kMaxSweepStages = 8;
@@ -89,14 +90,29 @@ struct SweepStage {
   int64_t number_step;
 };
 
+/// Lines of DLFloat16 where the tensor has them: in sticks at one distance, of which only the last
+/// may be partial.
+template <typename Byte>
+struct StickLines {
+  Byte* first = nullptr;
+  int64_t line_step = 0, stick_step = 0;  ///< bytes
+};
+inline constexpr int64_t kStickElements = 64;
+
 /// Packed lines whose elements go through all stages. The result is stored, folded, or both.
 struct Sweep {
   int64_t lines, length;
-  const float* x;
+  StickLines<const char> from;  ///< if there are any, they are loaded first,
+  float* x;                     ///< to here; null: nothing else needs them
   const SweepStage* stages;
   int stage_count;
-  float* out;       ///< null: is not stored; may be x, but not what a stage has as elements
-  float* partials;  ///< [piece * lines + line]: what pieces of kFoldPiece were folded into
+  /// Null: is not stored as floats; may be x, but neither what a stage has as elements nor, if a
+  /// stage is exp, x.
+  float* out;
+  StickLines<char> to;  ///< instead of `out`, if nothing is folded
+  float* partials;      ///< [piece * pitch + line]: what pieces of kFoldPiece were folded into
+  int64_t pitch;
+  bool merged;  ///< Infinity and NaN of DLFloat16 are one
 };
 
 struct SweepKernels {

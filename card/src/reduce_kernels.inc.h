@@ -13,6 +13,7 @@
 #endif
 
 // clang-format off: each needs what comes before it
+#include "dl16_math.inc.h"
 #include "vector_math.inc.h"
 #include "run_math.inc.h"
 // clang-format on
@@ -57,6 +58,7 @@ template <typename T>
 struct Sum {
   static constexpr T identity = 0;
   static T join(T a, T b) { return plus(a, b); }
+  static T join_numbers(T a, T b) { return plus(a, b); }
   static void join_all(Lanes16& a, const Lanes16& b) { a = a + b; }
 };
 
@@ -74,6 +76,7 @@ struct Largest {
     const T larger = b > a ? b : a;
     return b == b ? larger : b;
   }
+  static T join_numbers(T a, T b) { return b > a ? b : a; }  // neither is NaN
   static void join_all(Lanes16& a, const Lanes16& b) { a = b == b ? (b > a ? b : a) : b; }
 };
 
@@ -133,12 +136,9 @@ struct Match {
 // ---------------------------------------------------------------------------------------------
 // folds
 
-/// Lane i takes lane i + 32, then i + 16, and so on; lane 0 is the result.
+/// Of sixteen lanes, lane i takes lane i + 8, then i + 4, and so on; lane 0 is the result.
 template <class Join>
-inline float fold_lanes(float* lane) {
-  for (int i = 0; i < 32; ++i) lane[i] = Join::join(lane[i], lane[i + 32]);
-  for (int i = 0; i < 16; ++i) lane[i] = Join::join(lane[i], lane[i + 16]);
-  Lanes16 all = *reinterpret_cast<Lanes16*>(lane);
+inline float fold_sixteen(Lanes16& all) {
   Join::join_all(
       all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   Join::join_all(all,
@@ -148,6 +148,15 @@ inline float fold_lanes(float* lane) {
   Join::join_all(all,
                  __builtin_shufflevector(all, all, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
   return all[0];
+}
+
+/// Lane i takes lane i + 32, then i + 16, and so on.
+template <class Join>
+inline float fold_lanes(float* lane) {
+  for (int i = 0; i < 32; ++i) lane[i] = Join::join(lane[i], lane[i + 32]);
+  for (int i = 0; i < 16; ++i) lane[i] = Join::join(lane[i], lane[i + 16]);
+  Lanes16 all = *reinterpret_cast<Lanes16*>(lane);
+  return fold_sixteen<Join>(all);
 }
 
 template <class Join>

@@ -1,5 +1,6 @@
 // Functions on runs of elements: nearly always all of a run are such that a shorter way leads to
-// the same bits. A part of files compiled for a vector width, after vector_math.inc.h.
+// the same bits. A part of files compiled for a vector width, after vector_math.inc.h and
+// dl16_math.inc.h.
 
 namespace spyre::card::SPYRE_SIMD_NAMESPACE {
 namespace {
@@ -71,6 +72,12 @@ inline void silu_run(const float* in, float* out, int64_t n) {
   map_run<silu32_of<true>>(in, out, n, kExpUsual, each_of_run<silu32_of<false>>);
 }
 
+template <bool merged>
+inline void round_run(const float* in, float* out, int64_t n) {
+  map_run<usual_rounded_to_dl16>(in, out, n, float_of(kUsualFp32),
+                                 each_of_run<rounded_to_dl16<merged>>);
+}
+
 /// Whether quotient_of() does for these: each is 0, or neither too small nor too large.
 inline bool all_divide_plainly(const float* x, int64_t n) {
   constexpr uint32_t kLow = (127 - 90) << 23, kHigh = (127 + 90) << 23;
@@ -84,26 +91,39 @@ inline bool all_divide_plainly(const float* x, int64_t n) {
   return smallest >= kLow && largest <= kHigh;
 }
 
-/// x / number, exactly, of a positive number's correctly rounded reciprocal: the second quotient is
-/// one of the two neighbours of the true one, for which the third is right (Markstein, IBM J. Res.
-/// Dev. 34, 1990). What is corrected by is how much too large a quotient is, so that a zero keeps
-/// its sign.
-inline float quotient_of(float x, float number, float reciprocal) {
-  const float first = x * reciprocal;
-  const float second = fma32(fma32(first, number, -x), -reciprocal, first);
-  return fma32(fma32(second, number, -x), -reciprocal, second);
+/// A positive number to divide by, and its reciprocal: correctly rounded; and twice as precise, in
+/// two parts of which neither is negative.
+struct Divisor {
+  float number, reciprocal, high, low;
+
+  explicit Divisor(float of) : number(of), reciprocal(1 / of), high(reciprocal) {
+    if (fma32(-high, of, 1) < 0)
+      high = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, high) - 1);
+    low = fma32(-high, of, 1) * reciprocal;
+  }
+  /// Whether quotient_of() does for it, and is quick.
+  bool plain() const { return kFastFma && number >= 0x1p-30f && number <= 0x1p30f; }
+};
+
+/// x / number, exactly: the first quotient is one of the two neighbours of the true one, for which
+/// the second is right (Markstein, IBM J. Res. Dev. 34, 1990). What is corrected by is how much too
+/// large a quotient is, and parts of the reciprocal are not negative, so that a zero keeps its
+/// sign.
+inline float quotient_of(float x, const Divisor& by) {
+  const float first = fma32(x, by.high, x * by.low);
+  return fma32(fma32(first, by.number, -x), -by.reciprocal, first);
 }
 
 /// in / number.
 inline void divide_run(const float* in, float number, float* out, int64_t n) {
-  const float reciprocal = 1 / number;
-  const bool plain = kFastFma && number >= 0x1p-30f && number <= 0x1p30f;
+  const Divisor by(number);
+  const bool plain = by.plain();
   in_pieces(n, kRunPiece, [&](int64_t begin, int64_t count) {
     const float* const x = in + begin;
     float* const y = out + begin;
     if (plain && all_divide_plainly(x, count)) {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < count; ++i) y[i] = quotient_of(x[i], number, reciprocal);
+      for (int64_t i = 0; i < count; ++i) y[i] = quotient_of(x[i], by);
     } else {
 #pragma GCC ivdep
       for (int64_t i = 0; i < count; ++i) y[i] = x[i] / number;

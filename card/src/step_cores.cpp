@@ -183,7 +183,7 @@ class CoresStep : public Step {
           for (std::int64_t core = node.first_core; core < node.end_core; ++core)
             from_first.push_back(place(core) - place(node.first_core));
         }
-        node.at_once = node.step->at_once(places);
+        node.at_once = node.step->at_once(places, nodes_.size() == 1 && &node == nodes_.data());
         node.waits = static_cast<bool>(node.at_once);
       }
       any |= node.waits;

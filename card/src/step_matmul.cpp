@@ -152,7 +152,8 @@ class MatmulStep : public Step {
     plan_->run(all);
   }
   /// Products of few rows each with one B: one product, which unpacks it once.
-  std::function<void(std::span<const Extent>)> at_once(const CorePlaces& places) const override {
+  std::function<void(std::span<const Extent>)> at_once(const CorePlaces& places,
+                                                       bool) const override {
     std::int64_t rows = m_;
     for (const Matmul::Batch& dim : matmul_.batch) rows *= dim.b == 0 ? dim.size : 1;
     if (rows > kFewRows || c_ == a_ || c_ == b_ || c_ == bias_) return {};

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "chain_support.h"
+#include "lines.h"
 #include "pointwise.h"
 
 using namespace spyre::card;
@@ -384,6 +385,61 @@ TEST(values_are_rounded_as_by_memory_at_every_vector_width) {
       }
     }
   }
+}
+
+TEST(sweeps_load_and_store_sticks_as_conversions_do_at_every_vector_width) {
+  // Codes and numbers in order: most lines have no special one, some nothing else.
+  constexpr std::int64_t kLength = 1024, kLines = 64;
+  std::vector<std::uint16_t> codes(kLines * kLength);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint16_t>(i);
+  std::vector<float> numbers;
+  for (std::uint32_t high = 0; high < 1 << 17; ++high)
+    for (const std::uint32_t low : {0x0000u, 0x1FFFu, 0x2000u, 0x3FFFu})
+      for (const std::uint32_t sign : {0u, 0x80000000u})
+        numbers.push_back(std::bit_cast<float>(sign | high << 14 | low));
+  const auto lines = static_cast<std::int64_t>(numbers.size()) / kLength;
+  for (const SimdLevel level : {SimdLevel::baseline, SimdLevel::avx2, SimdLevel::avx512})
+    for (const Dl16Specials specials : {Dl16Specials::ieee, Dl16Specials::merged}) {
+      if (!simd_available(level)) continue;
+      const bool merged = specials == Dl16Specials::merged;
+      std::vector<float> x(codes.size()), partials(2 * kLines);
+      line_kernels_at(level).sweeps.largest(
+          {kLines,
+           kLength,
+           {reinterpret_cast<const char*>(codes.data()), 2 * kLength, 128},
+           x.data(),
+           nullptr,
+           0,
+           nullptr,
+           {},
+           partials.data(),
+           kLines,
+           merged});
+      for (std::size_t i = 0; i < codes.size(); ++i)
+        CHECK_EQ(std::bit_cast<std::uint32_t>(x[i]),
+                 std::bit_cast<std::uint32_t>(dl16_to_float(codes[i], specials)));
+      // Times 1 and, with DLFloat16 in between, times 1 again.
+      const float one = 1;
+      const SweepStage stages[] = {{SweepOp::mul, nullptr, 0, &one, 0},
+                                   {SweepOp::round, nullptr, 0, nullptr, 0}};
+      for (const int count : {1, 2}) {
+        std::vector<std::uint16_t> stored(numbers.size());
+        line_kernels_at(level).sweeps.plain(
+            {lines,
+             kLength,
+             {},
+             numbers.data(),
+             stages,
+             count,
+             nullptr,
+             {reinterpret_cast<char*>(stored.data()), 2 * kLength, 128},
+             nullptr,
+             0,
+             merged});
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+          CHECK_EQ(stored[i], dl16_from_float(numbers[i], specials));
+      }
+    }
 }
 
 TEST(digest_of_chains) {

@@ -52,6 +52,60 @@ TEST(a_result_may_take_the_place_of_its_input) {
   }
 }
 
+TEST(cores_compute_a_chain_at_once_as_one_after_the_other) {
+  constexpr std::int64_t kCores = 5, kLines = 24, kLength = 192;
+  constexpr std::int64_t kPart = kLines * kLength * 2;  // bytes
+  std::mt19937 random(11);
+  const Chain one = plus_row(kLines, kLength, Form::rows);
+  const Chain all = plus_row(kCores * kLines, kLength, Form::rows);
+  const auto places = [&](std::int64_t operand, std::int64_t bytes) {
+    CoreProgram::Operand result{operand, {}};
+    for (std::int64_t core = 0; core < kCores; ++core) result.offset.push_back(core * bytes);
+    return result;
+  };
+  CoreProgram cores;
+  cores.cores = kCores;
+  cores.operands = {places(0, kPart), places(1, 0), places(2, kPart)};
+  CoreProgram::Node node;
+  node.step = program_of(one);
+  node.end_core = kCores;
+  cores.nodes = {node};
+  const auto results = [&](std::vector<Elements> operands, std::size_t result) {
+    ProgramBuilder builder;
+    builder.cores(cores);
+    run(builder.finish(), pointers(operands));
+    return operands[result].bytes;
+  };
+  const std::vector<Elements> operands = filled_operands(all, random);
+  const auto wanted = check_chain(all, operands, "apart")[2].bytes;
+  CHECK(results(operands, 2) == wanted);
+  // In the place of the input.
+  cores.operands[2] = places(0, kPart);
+  CHECK(results(operands, 0) == wanted);
+  // With something else to do, and so core by core.
+  cores.operands[2] = places(2, kPart);
+  cores.nodes = {node, node};
+  CHECK(results(operands, 2) == wanted);
+  // Every core has a row of its own.
+  cores.nodes = {node};
+  cores.operands[1] = places(1, kLength * 2);
+  const Chain rows = plus_row(kCores, kLength, Form::rows);
+  std::vector<Elements> others = operands;
+  others[1] = filled_operands(rows, random)[0];
+  const auto got = results(others, 2);
+  for (std::int64_t core = 0; core < kCores; ++core) {
+    std::vector<Elements> mine = others;
+    const auto skip = [&](Elements& elements, std::int64_t bytes) {
+      elements.bytes.erase(elements.bytes.begin(), elements.bytes.begin() + bytes);
+    };
+    skip(mine[0], core * kPart);
+    skip(mine[1], core * kLength * 2);
+    run(program_of(one), pointers(mine));
+    CHECK(std::equal(mine[2].bytes.begin(), mine[2].bytes.begin() + kPart,
+                     got.begin() + core * kPart));
+  }
+}
+
 TEST(what_a_store_disturbs_is_read_first) {
   std::mt19937 random(2);
   // One row behind the input, in the same memory.

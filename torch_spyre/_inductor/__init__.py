@@ -25,6 +25,7 @@ def load() -> None:
     from torch_spyre import patches
     from torch_spyre._inductor import config, device_interface
     from torch_spyre._inductor.cache_key import SpyreCacheKey
+    from torch_spyre._inductor.collector import uncollected
     from torch_spyre._inductor.scheduling import SuperDSCScheduling
     from torch_spyre._inductor.wrapper import SpyrePythonWrapperCodegen
     from torch_spyre.constants import DEVICE_NAME
@@ -38,6 +39,7 @@ def load() -> None:
         device_custom_config=config,  # type: ignore[arg-type]  # becomes a ConfigModule
     )
     patches.tensor_guards()
+    patches.around_tracing(uncollected)
 
 
 def compile_graph(

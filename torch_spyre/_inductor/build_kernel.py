@@ -35,6 +35,7 @@ from torch_spyre._inductor.kernel_template import TemplateText, plan_template, t
 from torch_spyre._inductor.trace import Tracer, simplified
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
+NO_LAYOUT = "compute it in another dtype, in fewer dimensions, or after .cpu()"
 
 
 class KernelBuilder:
@@ -144,13 +145,19 @@ def has_dynamic_sizes(node: Any) -> bool:
         return False
     used = node.read_writes.reads_and_writes()
     names = {dependency.name for dependency in used if not isinstance(dependency, WeakDep)}
-    layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names]
+    layouts = [V.graph.get_buffer(real_name(name)).get_layout() for name in names if _is_one(name)]
     sizes = [extent for layout in layouts for extent in (*layout.size, *layout.stride)]
     symbols = sympy.Tuple(*sizes).free_symbols
     if node.node is not None:
         symbols |= node.node.get_free_symbol_uses()  # of loops and of what they compute
     kinds = (SymT.SIZE, SymT.UNBACKED_INT)
     return any(symbol_is_type(symbol, kinds) and has_symbols([_size(symbol)]) for symbol in symbols)
+
+
+def _is_one(name: str) -> bool:
+    """Whether a name is one tensor: an eager call may have several results, or make no tensor."""
+    buffer = V.graph.get_buffer(name)
+    return buffer is not None and isinstance(buffer.get_output_spec(), ir.Layout)
 
 
 def is_product(node: Any) -> bool:
@@ -207,7 +214,11 @@ def placement(
     layout = V.graph.get_buffer(name).get_layout()
     if isinstance(layout, FixedTiledLayout):
         return layout.device_layout, layout.storage_offset
-    return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
+    try:
+        return SpyreTensorLayout(size, stride, dtype, list(range(len(size)))), 0
+    except (TypeError, RuntimeError) as error:  # a dtype or a rank that the card does not have
+        what = f"{name} has no layout on the card: {str(error).splitlines()[0]}"
+        raise Unsupported(what, hint=NO_LAYOUT) from error
 
 
 class _Splits:
@@ -221,7 +232,7 @@ class _Splits:
         units = sorted(self.units.get(position, ()), key=functools.cmp_to_key(_by_division))
         pieces, below = [], 1
         for unit in [*units, extent]:
-            pieces.append((number(unit // below), below))
+            pieces.append((_quotient(unit, below), below))
             below = unit
         return pieces[::-1]
 
@@ -261,7 +272,18 @@ class _Splits:
 
 
 def _divides(size: Any, extent: Any) -> bool:
-    return V.graph.sizevars.statically_known_multiple_of(sympy.sympify(extent), size)
+    if V.graph.sizevars.statically_known_multiple_of(sympy.sympify(extent), size):
+        return True
+    # Of sums such as 2*s0 + 6 and s0 + 3: whole as symbols are.
+    return has_symbols([size]) and bool(sympy.denom(_exact(extent, size)) == 1)
+
+
+def _quotient(extent: Any, size: Any) -> Any:
+    return number(_exact(extent, size) if has_symbols([size]) else extent // size)
+
+
+def _exact(extent: Any, size: Any) -> Expr:
+    return sympy.cancel(sympy.sympify(extent) / sympy.sympify(size))
 
 
 def _by_division(one: Any, other: Any) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 import inspect
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -29,6 +30,7 @@ from torch.fx.experimental.symbolic_shapes import has_free_symbols
 from torch_spyre import patches
 from torch_spyre._inductor import config
 from torch_spyre._inductor.cache_key import Placement, with_in_key
+from torch_spyre._inductor.collector import uncollected
 from torch_spyre._inductor.errors import (
     CompilerFault,
     InvalidHint,
@@ -41,12 +43,39 @@ from torch_spyre._inductor.hints import hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
 from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
+from torch_spyre._inductor.scratchpad import SOLVERS
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.machine import load as load_machine
 
 log = logging.getLogger("spyre.inductor")
 
 CORES = int(load_machine().value("card.cores"))
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers that a knob may be."""
+
+    least: float
+    most: float = math.inf
+    types: tuple[type, ...] = (int,)
+
+    def __str__(self) -> str:
+        kind = "a number" if float in self.types else "a whole number"
+        end = "" if self.most == math.inf else f" to {self.most}"
+        return f"{kind} from {self.least}{end}"
+
+
+SWITCH = (True, False)
+# Of all knobs that are no switches.
+LEGAL: dict[str, Range | tuple[Any, ...]] = {
+    "sencores": Range(1, CORES),
+    "max_buckets": Range(1),
+    "min_default_granularity": Range(1),
+    "dxp_lx_frac_avail": Range(0, 1, (int, float)),
+    "layout_solver": tuple(SOLVERS),
+    "compile_fallback": ("warn", "error"),
+}
 
 SETTINGS = {
     "split_reductions": False,
@@ -105,15 +134,17 @@ def touches_spyre(model: GraphModule, inputs: Sequence[Any]) -> bool:
 
 def check_settings() -> None:
     """Raise :class:`InvalidSetting` for a knob that has a value without a meaning."""
-    if not 1 <= config.sencores <= CORES:
-        what = f"invalid SENCORES value {config.sencores}"
-    elif config.compile_fallback not in ("warn", "error"):
-        what = f"invalid compile_fallback value {config.compile_fallback!r}"
-    else:
-        return
-    hint = f"SENCORES is 1 to {CORES}, compile_fallback warn or error"
-    reason = InvalidSetting(what, hint=hint)
-    raise NotCompiled(reason, inspect.currentframe()) from reason
+    for knob, value in config.get_config_copy().items():
+        if isinstance(legal := LEGAL.get(knob, SWITCH), tuple):
+            valid, expected = value in legal, " or ".join(map(str, legal))
+        else:
+            valid = type(value) in legal.types and legal.least <= value <= legal.most
+            expected = str(legal)
+        if not valid:
+            name = "SENCORES" if knob == "sencores" else knob
+            hint = f"config.{knob} is {expected}"
+            reason = InvalidSetting(f"invalid {name} value {value!r}", hint=hint)
+            raise NotCompiled(reason, inspect.currentframe()) from reason
 
 
 @contextlib.contextmanager
@@ -123,23 +154,12 @@ def spyre_compilation() -> Iterator[None]:
         spyre_lowerings(),
         patches.before_scheduling(CustomPreSchedulingPasses()),
         patches.loops_as_lowered(),
+        patches.plain_tensors(),
+        patches.changed_nodes_only(),
         # A value that is used twice is computed once.
         mock.patch.object(ir.Loops, "has_large_inner_fn", return_value=True),
     ):
         yield
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Without Python's collector of cycles: it would walk all that PyTorch and the model consist of
-    again and again, for a tenth of the time, and find little."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
@@ -229,6 +249,7 @@ def compile_spyre(
 
     with (
         uncollected(),
+        patches.patterns_when_needed(),
         inductor_config.patch(settings),
         with_in_key(repr((placed, named, hints_text(model.graph.nodes)))),
     ):

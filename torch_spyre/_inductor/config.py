@@ -13,8 +13,12 @@ from torch_spyre._inductor import errors  # the module: a knob may not be a clas
 
 
 def environment_flag(name: str, default: bool) -> bool:
-    value = os.environ.get(name)
-    return default if value is None else value.lower() in ("1", "true", "yes", "on")
+    value = os.environ.get(name, "").strip().lower() or str(default).lower()
+    on, off = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+    if value not in on + off:
+        hint = f"{name} is one of {', '.join(on)}, or of {', '.join(off)}"
+        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint=hint)
+    return value in on
 
 
 def environment_number(name: str, default: int) -> int:
@@ -60,6 +64,10 @@ global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
 hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
 # Intermediates live in the scratchpads (LX) of the cores where they can,
 lx_planning: bool = environment_flag("LX_PLANNING", True)
+# also those of other ops than max, sum, exp, sub, mul, mean, add and rsqrt; loops are split so that
+allow_all_ops_in_lx_planning: bool = True
+# ops agree on which core has which part, instead of each op as it is fastest by itself. There they
+co_optimizing_lx_planning: bool = environment_flag("CO_OPTIMIZING_LX_PLANNING", True)
 # take the place of what an op reads for the last time,
 lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
 # and inputs that are read several times are copied there first, if the cost model says it pays.

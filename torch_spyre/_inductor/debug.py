@@ -2,8 +2,9 @@
 
 ``TORCH_COMPILE_DEBUG=1`` makes Inductor leave a directory for each graph. In its ``spyre/NAME/``
 there is, for the kernel ``NAME``: its ops before and after each pass, the OpSpecs, the bundle
-(``sdsc_N.json``, ``bundle.mlir``) and the SpyreCode. A kernel that could not be planned leaves what
-was known of it in ``spyre/not_compiled_N/``.
+(``sdsc_N.json``, ``bundle.mlir``), the SpyreCode, and where intermediates live. A kernel of dynamic
+sizes has a folder in there for each set of sizes that is launched. A kernel that could not be
+planned leaves what was known of it in ``spyre/not_compiled_N/``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.constants import RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor, remember_source
 from torch_spyre._inductor.observe import Pass, watching
+from torch_spyre._inductor.planning import PASSES
 from torch_spyre.backend.compiler import compile_to_spyrecode
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.execution.async_compile import bundle_of
@@ -71,6 +73,37 @@ def template_made(name: str, source: str, nodes: Sequence[SchedulerNode]) -> Non
     if directory is not None:
         (directory / name).mkdir(parents=True, exist_ok=True)
         (directory / name / "template.txt").write_text(source)
+
+
+def folder_of(name: str) -> Path | None:
+    """Of a kernel of the graph that is being compiled; None if nothing is to be written."""
+    directory = _directory()
+    return directory / name if directory is not None else None
+
+
+@contextlib.contextmanager
+def watching_instance(folder: Path | None, sizes: Mapping[str, int]) -> Iterator[list[Kernel]]:
+    """Writes the kernels that are put into the list, planned inside for sizes that came."""
+    kernels: list[Kernel] = []
+    record: list[Pass] = []
+    with watching(record) if folder is not None else contextlib.nullcontext():
+        yield kernels
+    if folder is None:
+        return
+    begins = [i for i, entry in enumerate(record) if entry.name == PASSES[0].__name__]
+    begins = begins[-len(kernels) :]  # before those, attempts that had to be split
+    ends = [*begins[1:], len(record)]
+    for kernel, begin, end in zip(kernels, begins, ends, strict=True):
+        text = ",".join(f"{symbol}={size}" for symbol, size in sizes.items())
+        target = _new_folder(folder, text or "no_sizes")
+        _write_passes(target, record[begin:end])
+        _write_kernel(target, kernel)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """With a number, if the name is taken: of another layout, or another part of a kernel."""
+    names = (name if n == 0 else f"{name}_{n}" for n in itertools.count())
+    return next(parent / name for name in names if not (parent / name).exists())
 
 
 def _introduce(name: str, nodes: Sequence[SchedulerNode]) -> None:
@@ -127,6 +160,7 @@ def _write_passes(folder: Path, record: Sequence[Pass]) -> None:
 def _write_kernel(folder: Path, kernel: Kernel) -> None:
     """The kernel as the run-time compiles it; what goes wrong here goes wrong there too."""
     (folder / "op_specs.txt").write_text(kernel_source(kernel))
+    (folder / "residents.txt").write_text(_residents(kernel))
     try:
         bundle_of(kernel.specs).write(folder)
         compile_to_spyrecode(folder, folder / "spyrecode")
@@ -134,11 +168,21 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
         (folder / "error.txt").write_text(f"{error}\n")
 
 
+def _residents(kernel: Kernel) -> str:
+    """Where LX and pool planning put each intermediate, and why not into LX."""
+    lines = [
+        f"{r.name}: {r.bytes} bytes in {r.where} at {r.address}, ops {r.first} to {r.last}"
+        + (f"; not in LX: {r.reason}" if r.reason else "")
+        for r in kernel.residents
+    ]
+    return "\n".join([*lines, f"a pool of {kernel.pool_bytes} bytes", ""])
+
+
 def _write_failure(record: Sequence[Pass], error: Unsupported) -> None:
     directory = _directory()
     if directory is None:
         return
-    number = next(n for n in itertools.count() if not (directory / f"not_compiled_{n}").exists())
-    folder = directory / f"not_compiled_{number}"
+    numbered = (directory / f"not_compiled_{n}" for n in itertools.count())
+    folder = next(folder for folder in numbered if not folder.exists())
     _write_passes(folder, record)
     (folder / "error.txt").write_text(f"{error}\n")

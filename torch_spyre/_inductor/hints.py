@@ -96,11 +96,28 @@ def _text(
     if len(given) > 1:
         raise TypeError("spyre_hint: num_tiles_per_dim, tiles and slices are the same: give one")
     values = {
-        "tiles": list(dict(given[0]).items()) if given else [],
-        "work_div": list(dict(work_div or {}).items()),
-        "named_dims": list(named_dims or ()),
+        "tiles": _counts("num_tiles_per_dim", given[0] if given else {}),
+        "work_div": _counts("work_div", work_div or {}),
+        "named_dims": _names(named_dims or ()),
     }
     return json.dumps(values)
+
+
+def _counts(argument: str, value: Any) -> list[tuple[str, int]]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(name, str) and type(count) is int for name, count in value.items()
+    ):
+        expected = f"names of dimensions with whole numbers, such as {{{'M'!r}: 4}}"
+        raise TypeError(f"spyre_hint: {argument} takes {expected}, not {value!r}")
+    return list(value.items())
+
+
+def _names(value: Any) -> list[str]:
+    names = [] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if (value and not names) or not all(isinstance(name, str) for name in names):
+        expected = f"a list of names of dimensions, such as {['M', 'N']!r}"
+        raise TypeError(f"spyre_hint: named_dims takes {expected}, not {value!r}")
+    return names
 
 
 # Dynamo calls them when it traces, and takes what they return as it is.
@@ -113,7 +130,9 @@ def hints_of(node: torch.fx.Node) -> tuple[Hint, ...]:
     # What a pattern of Inductor's replaced, attention for example, has its notes on the node that
     # takes the first of the results.
     taken = (user for user in node.users if user.target is operator.getitem)
-    notes = next(filter(None, (n.meta.get("custom") for n in (node, *taken))), {})
+    notes: Mapping[str, str] = next(
+        filter(None, (n.meta.get("custom") for n in (node, *taken))), {}
+    )
     return tuple(_parsed(scope, text) for scope, text in notes.items() if scope.startswith(PREFIX))
 
 

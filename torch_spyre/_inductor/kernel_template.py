@@ -200,7 +200,8 @@ def plan_template(make: Callable[[], Template], placements: Mapping[str, Placeme
         try:
             return Instance([plan_kernel(part) for part in parts], shared)
         except MustSplit as split:
-            if split.buffer in outside or split.node in ends:
+            # A buffer that is written outside may still have to end the kernel before it is read.
+            if (split.buffer in outside) if split.writes else (split.node in ends):
                 raise Unsupported(f"no copy makes {split.buffer} readable") from split
             if split.writes:
                 outside.add(split.buffer)

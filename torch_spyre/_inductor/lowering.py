@@ -130,6 +130,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
             table.pop(getattr(packet, name), None)
     for op in (*LOWERINGS, *PARTIAL):
         table.pop(op, None)
+    table[aten._to_copy.default] = functools.partial(_to_copy, table[aten._to_copy.default])
     table[aten.stack.default] = _stack
     table[aten.roll.default] = _roll
     table[aten.max.dim] = functools.partial(_extreme, aten.amax, aten.argmax)
@@ -139,6 +140,18 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     if hasattr(torch.ops.moe, "moe_mm"):  # once the Foundation Model Stack is imported
         table[torch.ops.moe.moe_mm.default] = experts.moe_mm
     return table
+
+
+def _to_copy(theirs: Callable[..., Any], x: Any, **options: Any) -> Any:
+    """What leaves the card is converted on the host, as in eager: it has more dtypes."""
+    device, dtype = options.get("device"), options.get("dtype")
+    leaves = device is not None and torch.device(device).type != DEVICE_NAME
+    from_card = isinstance(x, torch.Tensor) and x.device.type == DEVICE_NAME
+    if not (leaves and from_card and dtype not in (None, x.dtype)):
+        return theirs(x, **options)
+    memory_format = options.pop("memory_format", None)
+    there = theirs(x, **(options | {"dtype": None}))
+    return theirs(there, dtype=dtype, memory_format=memory_format)
 
 
 def _extreme(value: Any, place: Any, x: Any, dim: int, keepdim: bool = False) -> Any:

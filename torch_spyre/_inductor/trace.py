@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,7 @@ LOGICAL = {
     "invert": "logical_not",
 }
 SHORT_FLOATS = (torch.float16, torch.bfloat16)  # both are DLFloat16 on the card
+LARGEST = (2 - 2**-7) * 2.0**32  # of the bfloat16s that DLFloat16 holds
 
 
 class Value:
@@ -144,7 +146,7 @@ class Tracer(DefaultHandler):
         return linear
 
     def constant(self, value: float, dtype: torch.dtype) -> Value:
-        return Value(dtype, None, float(value))
+        return Value(dtype, None, _in_range(float(value), dtype))
 
     def to_dtype(
         self,
@@ -163,6 +165,12 @@ class Tracer(DefaultHandler):
         if opfunc is None:
             raise Unsupported(f"the card does not convert {value.dtype} to {dtype}")
         return self.emit(opfunc, [value], dtype)
+
+    def to_dtype_bitcast(self, value: Value, dtype: torch.dtype, src_dtype: torch.dtype) -> Value:
+        raise Unsupported(
+            f"{src_dtype} numbers seen as {dtype}: the card's formats have other bits",
+            hint="convert with .to(dtype), or look at the bits after .cpu()",
+        )
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
         """A number that the loops count."""
@@ -326,6 +334,11 @@ class Tracer(DefaultHandler):
         ):
             last.output = target
             return
+        source = value.access
+        if source is not None and source.buffer is buffer and source.index != target.index:
+            # An op reads and writes in any order: of a tensor that moves in itself, it would read
+            # what it has just written.
+            value = self.emit("identity", [value], value.dtype)
         op = KernelOp("identity", self.space, [self.materialised(value)], target)
         self.append_op(op, [value])
 
@@ -401,4 +414,11 @@ def _converted(number: Any, dtype: torch.dtype) -> Any:
         return number  # of sizes, so an integer
     if dtype == torch.bool:
         return float(bool(number))
-    return float(number) if dtype.is_floating_point else float(int(number))
+    return _in_range(float(number), dtype) if dtype.is_floating_point else float(int(number))
+
+
+def _in_range(number: float, dtype: torch.dtype) -> float:
+    """As in eager: bfloat16 has more range than the card's format, and finite stays finite."""
+    if dtype != torch.bfloat16 or not math.isfinite(number):
+        return number
+    return max(-LARGEST, min(LARGEST, number))

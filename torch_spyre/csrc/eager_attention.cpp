@@ -248,7 +248,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
 }
 
 /// Which way scaled_dot_product_attention takes. Also asked while a graph is traced: what it
-/// compares must not fix sizes that are symbols there.
+/// compares must not fix sizes that are symbols there, and PyTorch's shape function of the fused
+/// op knows three and four dimensions.
 std::int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value,
                     const std::optional<Tensor>& mask, double dropout, bool /*causal*/,
                     std::optional<double> /*scale*/, bool grouped) {
@@ -260,10 +261,10 @@ std::int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value,
     return true;
   };
   const bool fits =
-      query.dim() >= 3 && dropout == 0 && same_lead(key) && same_lead(value) &&
-      (query.dim() < 3 || key.sym_size(-3) == value.sym_size(-3)) &&
-      query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
-      c10::isFloatingType(query.scalar_type()) && (!mask || mask->dim() <= query.dim());
+      query.dim() >= 3 && query.dim() <= 4 && dropout == 0 && same_lead(key) && same_lead(value) &&
+      key.sym_size(-3) == value.sym_size(-3) && query.scalar_type() == key.scalar_type() &&
+      query.scalar_type() == value.scalar_type() && c10::isFloatingType(query.scalar_type()) &&
+      (!mask || mask->dim() <= query.dim());
   return static_cast<std::int64_t>(fits ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 

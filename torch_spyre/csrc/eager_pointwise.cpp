@@ -70,7 +70,8 @@ void pointwise(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tenso
   for (const double constant : step.constants) key.add(constant);
   for (const at::Tensor& input : inputs) {
     if (is_number(input)) {
-      step.inputs.push_back(Pointwise::Input::scalar(input.item().toDouble()));
+      const double number = number_for(common, input.item().toDouble());
+      step.inputs.push_back(Pointwise::Input::scalar(number));
       key.add(step.inputs.back().value).add(std::int64_t{-1});
       continue;
     }

@@ -39,19 +39,42 @@ Record& record() {
   return instance;
 }
 
+/// All tensors that are among the arguments.
+std::vector<at::Tensor> tensors_of(c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<at::Tensor> found;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor()) {
+      found.push_back(argument.toTensor());
+    } else if (argument.isTensorList()) {
+      for (const at::Tensor& tensor : argument.toTensorVector()) found.push_back(tensor);
+    }
+  }
+  std::erase_if(found, [](const at::Tensor& tensor) { return !tensor.defined(); });
+  return found;
+}
+
 /// The device an op runs on, by its arguments.
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
-  const auto found = [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_privateuseone();
-  };
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor() && found(argument.toTensor())) return argument.toTensor().device();
-    if (argument.isTensorList())
-      for (const at::Tensor& tensor : argument.toTensorVector())
-        if (found(tensor)) return tensor.device();
+  for (const at::Tensor& tensor : tensors_of(arguments))
+    if (tensor.is_privateuseone()) return tensor.device();
+  for (const c10::IValue& argument : arguments)
     if (argument.isDevice()) return argument.toDevice();
-  }
   return c10::Device(c10::DeviceType::PrivateUse1);
+}
+
+/// An op that computes with numbers of the host and of a card is a mistake, on which a detour to
+/// the CPU would put a result that is on neither's device. Single numbers may come from anywhere,
+/// and whole ones are mostly lengths or places, which some ops want on the host.
+void check_one_device(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
+  const at::Tensor *host = nullptr, *card = nullptr;
+  const std::vector<at::Tensor> tensors = tensors_of(arguments);
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.dim() == 0 || !c10::isFloatingType(tensor.scalar_type())) continue;
+    (tensor.is_cpu() ? host : card) = &tensor;
+  }
+  TORCH_CHECK(!host || !card, "Expected all tensors to be on the same device, but found at least ",
+              "two devices, ", card->device(), " and cpu, in ", name, ": a tensor of ",
+              host->sizes(), " is on the CPU. Move it with .to(\"", card->device(), "\").");
 }
 
 /// Puts the CPU generator behind the device's in its place among the arguments. Hold what is
@@ -81,13 +104,8 @@ bool is_narrow(const at::Tensor& tensor) {
 
 /// The 16-bit floating dtype among the arguments.
 std::optional<c10::ScalarType> narrow_dtype(c10::ArrayRef<c10::IValue> arguments) {
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor() && is_narrow(argument.toTensor()))
-      return argument.toTensor().scalar_type();
-    if (argument.isTensorList())
-      for (const at::Tensor& tensor : argument.toTensorVector())
-        if (is_narrow(tensor)) return tensor.scalar_type();
-  }
+  for (const at::Tensor& tensor : tensors_of(arguments))
+    if (is_narrow(tensor)) return tensor.scalar_type();
   return std::nullopt;
 }
 
@@ -138,6 +156,8 @@ void run_wide(const c10::OperatorHandle& op, torch::jit::Stack* stack,
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
+  if (op.operator_name().name.find("copy") == std::string::npos)
+    check_one_device(name, torch::jit::last(*stack, op.schema().arguments().size()));
   Record& shared = record();
   bool first = false;
   {

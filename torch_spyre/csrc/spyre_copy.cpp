@@ -129,7 +129,7 @@ std::uint64_t encode(const c10::Scalar& value, const at::Tensor& target) {
     default:
       break;
   }
-  return encode(value.to<double>(), format);
+  return encode(number_for(target.scalar_type(), value.to<double>()), format);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "spyre_dtypes.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 
 #include <c10/util/Exception.h>
 
@@ -67,6 +69,12 @@ const DtypeInfo& dtype_info(ScalarType dtype) {
   for (const DtypeInfo& info : kDtypes)
     if (info.dtype == dtype) return info;
   return kUnknown;
+}
+
+double number_for(c10::ScalarType dtype, double number) {
+  constexpr double kLargest = 0x1.FEp32;  // of the bfloat16s that DLFloat16 holds
+  if (dtype != ScalarType::BFloat16 || !std::isfinite(number)) return number;
+  return std::clamp(number, -kLargest, kLargest);
 }
 
 std::string dtype_name(ScalarType dtype) {

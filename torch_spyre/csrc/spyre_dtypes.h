@@ -25,6 +25,11 @@ DataFormat host_format(c10::ScalarType dtype);
 /// Device format of a spyre tensor of this dtype; throws if there is none.
 DataFormat device_format(c10::ScalarType dtype);
 
+/// What a number becomes that tensors of a dtype are filled or computed with. The card's format has
+/// less range than bfloat16: a finite number stays finite, as masks of the dtype's least value
+/// need.
+double number_for(c10::ScalarType dtype, double number);
+
 /// "float16": the name Python users know.
 std::string dtype_name(c10::ScalarType dtype);
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.cache_key import compiler_digest
 from torch_spyre._inductor.errors import about_bundle
 from torch_spyre.backend import kernel_cache
+from torch_spyre.backend.places import SEGMENT_BYTES, TENSOR_SEGMENTS
 from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
@@ -65,6 +69,8 @@ class SpyreAsyncCompile(AsyncCompile):
             with about_bundle(name, lambda: kernel_of(specs)):
                 binary = kernel_cache.program_from(source, make)
         log.info("%s: a program of %d bytes", name, len(binary))
+        if config.environment_number("DUMP_SPYRE_CODE", 0):
+            _keep_files(name, bundle_of(kernel_of(specs) if isinstance(specs, str) else specs))
         return SDSCKernelRunner(
             *(name, binary, expected, outputs, constants, pool_bytes, views, sources, residents)
         )
@@ -90,7 +96,31 @@ def _options() -> dict[str, bool]:
 def bundle_of(specs: Sequence[KernelEntry]) -> Bundle:
     from torch_spyre._inductor.codegen.bundle import make_bundle
 
-    return make_bundle(specs, **_options())
+    options = _options()
+    options["symbolic"] |= not _can_be_baked(specs)  # specs are part of a kernel's key, too
+    return make_bundle(specs, **options)
+
+
+def _keep_files(name: str, bundle: Bundle) -> None:
+    """A kernel's bundle and SpyreCode in Inductor's cache directory, for people and other tools."""
+    from torch_spyre.backend.compiler import compile_to_spyrecode
+    from torch_spyre.backend.spyrecode import DIRECTORY
+
+    digest = hashlib.sha256(bundle.mlir.encode() + repr(bundle.superdscs).encode()).hexdigest()
+    folder = Path(cache_dir()) / "spyre-code" / f"{name}_{digest[:12]}"
+    if not (folder / DIRECTORY).exists():
+        bundle.write(folder)
+        compile_to_spyrecode(folder, folder / DIRECTORY)
+        log.info("%s: bundle and SpyreCode in %s", name, folder)
+
+
+def _can_be_baked(specs: Sequence[KernelEntry]) -> bool:
+    """Whether each tensor of a kernel has a segment of its own, as baked addresses need."""
+    from torch_spyre._inductor.op_spec import OpSpec, walk
+
+    ops = [op for op in walk(list(specs)) if isinstance(op, OpSpec)]
+    outside = [arg.address for op in ops for arg in op.args if arg.component == "hbm"]
+    return max(outside, default=0) < TENSOR_SEGMENTS * SEGMENT_BYTES
 
 
 def _unimplemented(specs: Sequence[KernelEntry]) -> str | None:

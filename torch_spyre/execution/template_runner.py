@@ -6,10 +6,12 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from torch_spyre._inductor import debug
 from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
@@ -24,14 +26,22 @@ WAY_OUT = (
 
 log = logging.getLogger("spyre.execution")
 
+Seen = AbstractContextManager[list[Kernel]]  # writes what is planned inside, if somebody wants it
+
 
 class _Instance:
     """A template compiled for sizes and layouts."""
 
     def __init__(
-        self, name: str, make: Callable[[], Template], placements: Mapping[str, Placement]
+        self,
+        name: str,
+        make: Callable[[], Template],
+        placements: Mapping[str, Placement],
+        seen: Seen,
     ) -> None:
-        plan = plan_template(make, placements)
+        with seen as kernels:
+            plan = plan_template(make, placements)
+            kernels += plan.kernels
         self.shared = plan.shared
         names = [*placements, *(buffer.name for buffer in plan.shared)]
         self.launches = [
@@ -79,6 +89,7 @@ class SDSCTemplateRunner:
         self.make = make
         self.kept = kept
         self.origins = origins
+        self.folder = debug.folder_of(name)  # wrappers are loaded while their graph is compiled
         self.sizes = len(inspect.signature(make).parameters)
         self.instances: OrderedDict[Any, _Instance] = OrderedDict()
 
@@ -108,7 +119,9 @@ class SDSCTemplateRunner:
             buffer.layout, buffer.offset = place
         placements = {b.name: place for b, place in zip(arguments, where, strict=True)}
         try:
-            made = _Instance(self.name, lambda: self._template(sizes), placements)
+            named = dict(zip(inspect.signature(self.make).parameters, sizes, strict=True))
+            seen = debug.watching_instance(self.folder, named)
+            made = _Instance(self.name, lambda: self._template(sizes), placements, seen)
         except Unsupported as error:
             source = next(filter(None, self.origins), "")
             error.add(f"{self.name} for sizes {sizes}", map(describe_tensor, arguments), source)

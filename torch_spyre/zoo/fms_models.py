@@ -92,7 +92,9 @@ def _add(name: str, kind: Kind) -> None:
     def make(size: Size) -> torch.nn.Module:
         return get_model(name, size, "cpu", torch.float32)
 
-    register(ZooModel(f"fms-{name}", "fms", kind, make, _inputs))
+    # The stack's product with experts returns its input in place of a gradient.
+    experts = "cond_ffn" if name == "mixtral" else ""
+    register(ZooModel(f"fms-{name}", "fms", kind, make, _inputs, no_gradients=experts))
 
 
 for _name, _architecture in ARCHITECTURES.items():

@@ -56,6 +56,7 @@ class ZooModel:
     make: Callable[[Size], torch.nn.Module]
     make_inputs: Callable[[Size, int, int], Inputs]
     result_names: Sequence[str] = ("logits",)  # tensors of a result that are compared
+    no_gradients: str = ""  # ending of the names of modules whose gradients the library lacks
 
     def build(self, size: Size = TINY) -> torch.nn.Module:
         """The model with seeded random float32 weights on the CPU, in evaluation mode."""

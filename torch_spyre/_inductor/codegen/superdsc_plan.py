@@ -244,6 +244,14 @@ class _Planner:
             raise Unsupported(f"{self.spec.op} over {count} dimensions: at most 8 have labels")
         return (*INPUT_DIM_LABELS[: count - 1], "out") if count else ()
 
+    def _free_label(self) -> str:
+        """Of a dimension that no loop counts along."""
+        wanted = INPUT_DIM_LABELS[min(len(self.size), len(INPUT_DIM_LABELS) - 1)]
+        if wanted in self.label.values():
+            count = len(self.size) + 1
+            raise Unsupported(f"{self.spec.op} over {count} dimensions: at most 8 have labels")
+        return wanted
+
     def _own_dims(self, arg: TensorArg) -> tuple[list[str], str | None]:
         """A tensor's dimensions, innermost first, and the one its sticks run along."""
         if id(arg) not in self.own_dims:
@@ -301,7 +309,7 @@ class _Planner:
         ]
         if ref_stick is None:
             elems = self.reference.device_dtype.elems_per_stick()
-            ref_stick = INPUT_DIM_LABELS[len(dims)]
+            ref_stick = self._free_label()
             dims.append(Dim(ref_stick, 1, elems, 1))  # one element of each stick counts
         by_label = {dim.label: dim for dim in dims}
         self._pad(by_label)

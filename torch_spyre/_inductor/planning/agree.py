@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from sympy import Symbol
 
+from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import stick_symbol
 from torch_spyre._inductor.planning.cut_loops import cut
@@ -22,6 +23,8 @@ def cut_alike(ops: list[KernelOp]) -> list[KernelOp]:
 
     Loops along sticks stay whole, those that are summed up, and those that count tiles.
     """
+    if not config.co_optimizing_lx_planning:
+        return ops
     touching: dict[Buffer, list[KernelOp]] = {}
     for op in ops:
         for access in (*op.inputs, op.output):

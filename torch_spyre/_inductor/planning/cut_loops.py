@@ -20,13 +20,16 @@ from torch_spyre._inductor.planning.accesses import MATMUL
 from torch_spyre._inductor.views import LinearIndex, device_coordinates
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a layout's dimensions
+MAX_LOOPS = 8  # of an op: a SuperDSC has no labels for more
+MAX_PRODUCT_LOOPS = 7
 
 
 def cut_loops(ops: list[KernelOp]) -> list[KernelOp]:
     """Loops of which each counts along one device dimension, as far as cutting can bring it about.
 
     Ops that share an iteration space (are of one node) share it afterwards too. Indices are linear
-    before and after. K of a matrix product stays whole: a view that would cut it is copied.
+    before and after. K of a matrix product stays whole, and loops stay few enough for labels: a
+    view that would cut more is copied.
     """
     nodes: dict[int, list[KernelOp]] = {}
     for op in ops:
@@ -43,6 +46,8 @@ def cut_loops(ops: list[KernelOp]) -> list[KernelOp]:
 def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
     """A loop, and of how many iterations the inner part of it is to be."""
     space = node[0].space
+    if len(space) >= (MAX_PRODUCT_LOOPS if any(op.op == MATMUL for op in node) else MAX_LOOPS):
+        return None
     whole = {symbol for op in node if op.op == MATMUL for symbol in op.reduced}
     for access in _accesses(node):
         if access.buffer.layout is None:

@@ -9,11 +9,10 @@ For an op with a hint about it there is nothing to choose.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sympy import Symbol
 
@@ -21,9 +20,9 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
-from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
+from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits, structure
 from torch_spyre._inductor.planning.hinted import hinted_splits
-from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
@@ -41,11 +40,11 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     Needs final layouts, and the loops of products in order, which they keep.
     """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
-    shapes = [OpShape(op) for op in ops]
+    asked = _asked(ops)
     beam = [_State(0.0, 0.0, {}, {})]
     for time, op in enumerate(ops):
         gone = {a.buffer for a in (*op.inputs, op.output) if last_use[a.buffer] == time}
-        beam = _advanced(beam, OpPrices(shapes[time]), gone, _next_reader(shapes, time))
+        beam = _advanced(beam, asked[time], gone, _next_reader(asked, time))
     state: _State | None = beam[0]
     for op in reversed(ops):
         assert state is not None
@@ -53,6 +52,34 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
         op.space = {symbol: op.space[symbol] for symbol in op.splits}
         state = state.before
     return ops
+
+
+@dataclass
+class _Asked:
+    """What is asked about an op. Ops of equal layers share the answers."""
+
+    prices: OpPrices
+    liked: dict[int, list[Footprint]] = field(default_factory=dict)  # by positions of inputs
+    candidates: list[Splits] = field(default_factory=list)
+
+    @property
+    def shape(self) -> OpShape:
+        return self.prices.shape
+
+    def of(self, op: KernelOp) -> _Asked:
+        return replace(self, prices=self.prices.of(self.shape.of(op)))
+
+
+def _asked(ops: list[KernelOp]) -> list[_Asked]:
+    known: dict[tuple[object, ...], _Asked] = {}
+    found = []
+    for op in ops:
+        key = structure(op)
+        if key in known:
+            found.append(known[key].of(op))
+        else:
+            found.append(known.setdefault(key, _Asked(OpPrices(OpShape(op)))))
+    return found
 
 
 @dataclass(frozen=True)
@@ -82,21 +109,27 @@ class _State:
 class _Reader:
     """The next op that reads a result, and what it reads besides."""
 
-    shape: OpShape
+    asked: _Asked
     position: int  # of the result among its inputs
+
+    @property
+    def shape(self) -> OpShape:
+        return self.asked.shape
 
     def wants(self, position: int, footprint: Footprint) -> list[Footprint] | None:
         """Of all that it touches, if it is to touch one input so."""
         splits = self.shape.splits_like(position, footprint)
         return self.shape.footprints(splits) if splits is not None else None
 
-    @functools.cached_property
+    @property
     def likes(self) -> list[Footprint]:
         """How it would read the result, if it alone were asked."""
-        shape = self.shape
-        ways = _in_turns(shape, _free(shape), config.sencores)
-        ways.sort(key=shape.largest_part)
-        return [shape.footprints(splits)[self.position] for splits in ways[:LIKED]]
+        shape, known = self.shape, self.asked.liked
+        if self.position not in known:
+            ways = _in_turns(shape, _free(shape), config.sencores)
+            ways.sort(key=shape.largest_part)
+            known[self.position] = [shape.footprints(way)[self.position] for way in ways[:LIKED]]
+        return known[self.position]
 
     def others(self, homes: dict[Buffer, _Home]) -> Iterator[tuple[int, _Home]]:
         """Its other inputs that are at home in LX."""
@@ -117,26 +150,29 @@ class _Reader:
         )
 
 
-def _next_reader(shapes: list[OpShape], time: int) -> _Reader | None:
-    written = shapes[time].op.output.buffer
-    for shape in shapes[time + 1 : time + 1 + FAR]:
-        for position, access in enumerate(shape.op.inputs):
+def _next_reader(asked: list[_Asked], time: int) -> _Reader | None:
+    written = asked[time].shape.op.output.buffer
+    for reader in asked[time + 1 : time + 1 + FAR]:
+        for position, access in enumerate(reader.shape.op.inputs):
             if access.buffer is written:
-                return _Reader(shape, position)
+                return _Reader(reader, position)
     return None
 
 
 def _advanced(
-    beam: list[_State], prices: OpPrices, gone: set[Buffer], reader: _Reader | None
+    beam: list[_State], asked: _Asked, gone: set[Buffer], reader: _Reader | None
 ) -> list[_State]:
     """The best ways to go on with one more op, of those that leave its result alike only one."""
-    room = lx_available()
+    room, prices = lx_available(), asked.prices
     hinted = hinted_splits(prices.shape)
-    own = _candidates(prices) if hinted is None else [hinted]
+    own = _candidates(asked) if hinted is None else [hinted]
+    agrees = hinted is None and config.co_optimizing_lx_planning
+    if not agrees:
+        own = own[:1]
     found: dict[object, _State] = {}
     for rank, state in enumerate(beam):
-        inherited = _inherited(prices.shape, state) if hinted is None else ()
-        wanted = _wanted(prices.shape, state, reader) if hinted is None and reader else ()
+        inherited = _inherited(prices.shape, state) if agrees else ()
+        wanted = _wanted(prices.shape, state, reader) if agrees and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
         ways = (*inherited, *(own if rank < FIRST else own[:1]), *wanted)
         for splits in {id(splits): splits for splits in ways}.values():
@@ -168,7 +204,8 @@ def _with_op(
     for buffer in gone:
         homes.pop(buffer, None)
     output = shape.op.output.buffer
-    if output.local and shape.each_core_has_its_own(len(footprints) - 1, splits):
+    own = shape.each_core_has_its_own(len(footprints) - 1, splits)
+    if output.local and own and writes_lx(shape.op):
         home = _Home(footprints[-1], prices.written_microseconds)
         taken = sum(other.bytes_of_core for other in homes.values())
         if taken + home.bytes_of_core <= room:
@@ -181,9 +218,11 @@ def _with_op(
 # --------------------------------------------------------------------------------------- candidates
 
 
-def _candidates(prices: OpPrices) -> list[Splits]:
+def _candidates(asked: _Asked) -> list[Splits]:
     """Ways to split an op that are good for itself, the best first."""
-    shape = prices.shape
+    if asked.candidates:
+        return asked.candidates
+    shape, prices = asked.shape, asked.prices
     candidates = _in_turns(shape, _free(shape), config.sencores)
     if shape.contracted is not None:
         candidates += _even(shape, max(map(_cores, candidates)))
@@ -195,7 +234,8 @@ def _candidates(prices: OpPrices) -> list[Splits]:
         of_result = splits.get(shape.contracted, 1)
         return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
-    return sorted(candidates, key=preference)[:TRIED]
+    asked.candidates += sorted(candidates, key=preference)[:TRIED]
+    return asked.candidates
 
 
 def _cores(splits: Splits) -> int:

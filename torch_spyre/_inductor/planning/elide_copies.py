@@ -34,7 +34,9 @@ def _read_in_place(ops: list[KernelOp]) -> list[KernelOp]:
         for i, access in enumerate(op.inputs):
             copy = copies.get(access.buffer)
             moved = _through(copy, access, op.space) if copy else None
-            if moved is not None and _still_a_product(op, i, moved):
+            if moved is None or moved.buffer is op.output.buffer:  # read before it is written
+                continue
+            if _still_a_product(op, i, moved):
                 op.inputs[i] = moved
         written = op.output.buffer
         copies = {b: c for b, c in copies.items() if written not in (b, c.inputs[0].buffer)}

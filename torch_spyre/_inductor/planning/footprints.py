@@ -6,6 +6,7 @@ core wrote (``torch_spyre.backend.schedule``). Ops agree on a buffer if they hav
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Mapping
@@ -82,6 +83,12 @@ class OpShape:
         self._splits: dict[tuple[tuple[Symbol, int], ...], dict[Symbol, int]] = {}
         self._footprints: dict[int, tuple[Splits, list[Footprint]]] = {}
         self._like: dict[tuple[int, int], tuple[Footprint, dict[Symbol, int] | None]] = {}
+
+    def of(self, op: KernelOp) -> OpShape:
+        """That of an op which differs in its buffers only: both share what is known of either."""
+        shape = copy.copy(self)
+        shape.op, shape.accesses = op, [*op.inputs, op.output]
+        return shape
 
     @functools.cached_property
     def largest_buffer(self) -> int:
@@ -220,6 +227,19 @@ class OpShape:
         order = iter(splits)
         places = [next(order) if symbol in splits else symbol for symbol in self.op.space]
         return self.the({symbol: splits.get(symbol, 1) for symbol in places})
+
+
+def structure(op: KernelOp) -> tuple[object, ...]:
+    """All that the shape of an op depends on."""
+    accesses = [
+        (
+            *(access.index.offset, *access.index.strides.items(), access.buffer.dtype),
+            *(*layout.device_size, *layout.stride_map),
+        )
+        for access in (*op.inputs, op.output)
+        if (layout := access.buffer.layout) is not None
+    ]
+    return op.op, op.alike, *op.space.items(), *accesses
 
 
 class _Walk:

@@ -14,7 +14,7 @@ from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.pool import REST, loop_times, needed, same_elements
-from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
 
 
@@ -94,6 +94,7 @@ def _candidates(ops: list[KernelOp]) -> list[_Candidate]:
             if known is None:
                 known = found[access.buffer] = _Candidate(access.buffer, footprint)
             known.fits &= footprint == known.footprint
+            known.fits &= access.buffer is not op.output.buffer or writes_lx(op)
             known.fits &= shape.each_core_has_its_own(position, op.splits)
             begin, end = needed(access.buffer, op, time, loops)
             known.uses = sorted({*known.uses, begin, time, end})

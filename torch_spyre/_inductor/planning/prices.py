@@ -5,6 +5,7 @@ Only counts: the model is the card's, :mod:`torch_spyre.cost`.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Sequence, Set
@@ -13,12 +14,21 @@ from sympy import Symbol
 
 from torch_spyre import cost, ring
 from torch_spyre._inductor import config
+from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES, symbols_of
 from torch_spyre._inductor.planning.footprints import OpShape, Splits
 from torch_spyre._inductor.scratchpad import lx_limit
 from torch_spyre.cost import OpCost
 from torch_spyre.ops.table import OPS
 from torch_spyre.ring import Axis, Slices
+
+# Ops whose results the public implementation puts into LX, as the op table calls them.
+PUBLIC_LX_OPS = ("max", "sum", "exp", "sub", "mul", "mean", "add", "rsqrt")
+
+
+def writes_lx(op: KernelOp) -> bool:
+    """Whether the result of an op may live in LX."""
+    return config.allow_all_ops_in_lx_planning or op.op in PUBLIC_LX_OPS
 
 
 def lx_available() -> int:
@@ -46,6 +56,12 @@ class OpPrices:
         self.bytes = [STICK_BYTES * shape.sticks_touched(i) for i in range(len(shape.accesses))]
         # By the identity of splits, as in OpShape; these are kept beside.
         self._known: dict[tuple[int, frozenset[int]], tuple[Splits, tuple[float, float]]] = {}
+
+    def of(self, shape: OpShape) -> OpPrices:
+        """Those of an op which differs in its buffers only: both share what is known of either."""
+        prices = copy.copy(self)
+        prices.shape = shape
+        return prices
 
     def microseconds(self, splits: Splits, in_lx: Set[int] = frozenset()) -> float:
         """``in_lx``: positions of the accesses, the output last, that touch LX."""

@@ -10,7 +10,7 @@ from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Resident
 from torch_spyre._inductor.planning.accesses import STICK_BYTES, device_bytes
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.pool import loop_times, needed
-from torch_spyre._inductor.planning.prices import lx_available
+from torch_spyre._inductor.planning.prices import lx_available, writes_lx
 
 OFF = "LX planning is off"
 
@@ -31,7 +31,12 @@ def residents(
         if buffer in lx:
             where, address, size, why = "lx", lx[buffer], _bytes_of_core(life), ""
         else:
-            where, address, size, why = "pool", pool[buffer], device_bytes(buffer), _why_not(life)
+            where, address, size, why = (
+                "pool",
+                pool[buffer],
+                device_bytes(buffer),
+                _why_not(buffer, life),
+            )
         found.append(Resident(buffer.name, size, where, address, life.first, life.last, why))
     return found
 
@@ -54,10 +59,13 @@ def _bytes_of_core(life: _Life) -> int:
     return STICK_BYTES * OpShape(op).footprints(op.splits)[position].sticks_of_core
 
 
-def _why_not(life: _Life) -> str:
+def _why_not(buffer: Buffer, life: _Life) -> str:
     """What keeps an intermediate out of LX, as ``lx.py`` decides."""
     if not config.lx_planning:
         return OFF
+    for op, _ in life.uses:
+        if op.output.buffer is buffer and not writes_lx(op):
+            return f"results of {op.op} may not (allow_all_ops_in_lx_planning)"
     shapes = [(OpShape(op), op, position) for op, position in life.uses]
     for shape, op, position in shapes:
         if not shape.each_core_has_its_own(position, op.splits):

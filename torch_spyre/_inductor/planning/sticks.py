@@ -44,7 +44,7 @@ def choose_layouts(ops: list[KernelOp]) -> list[KernelOp]:
     search = _Search(ops)
     for buffer, dim in search.best_choice().items():
         free = search.free[buffer]
-        if buffer.layout is None or dim != free.default:
+        if buffer.layout is None or dim != free.default or free.size != buffer.size:
             buffer.layout = free.layout(dim)
         buffer.size, buffer.stride = list(free.size), list(free.stride)
     return ops
@@ -125,7 +125,9 @@ class _Search:
     def _offer(self, op: KernelOp) -> None:
         accesses = [*op.inputs, op.output]
         wanted = {s for i in range(len(accesses)) for s in self._possible_sticks(op, i)}
-        symbols = [s for s in op.space if s in wanted or (op.op == MATMUL and s in op.reduced)]
+        if op.op == MATMUL:
+            wanted |= {*op.reduced, *self._needed_by_product(op)}
+        symbols = [s for s in op.space if s in wanted]
         sparse = op.op != MATMUL and any(s in wanted for s in op.reduced)
         for i, access in enumerate(accesses):
             free = self.free.get(access.buffer)
@@ -137,6 +139,11 @@ class _Search:
                     free.offer(dim)
             if i == len(op.inputs) and (sparse or self._computes_from_sparse(op)):
                 free.offer(SPARSE)
+
+    def _needed_by_product(self, op: KernelOp) -> set[Symbol]:
+        """Loops of one factor alone, if nobody wants the sticks of the result along one of them."""
+        writable = _loops_of_one_factor(op)
+        return set() if writable & {*self._possible_sticks(op, len(op.inputs))} else writable
 
     def _possible_sticks(self, op: KernelOp, i: int) -> Iterable[Symbol]:
         access = (*op.inputs, op.output)[i]
@@ -210,16 +217,33 @@ def _free(op: KernelOp) -> _Free:
     """What an op writes first, with the dimensions it has."""
     buffer = op.output.buffer
     if buffer.layout is None:
-        own = [symbol for symbol in op.space if op.output.index.strides.get(symbol)]
-        size = [op.space[symbol] for symbol in own]
-        stride = [op.output.index.strides[symbol] for symbol in own]
-        return _Free(buffer, size, stride, len(size) - 1 if size else SPARSE)
+        return _of_loops(op)
     free = _Free(buffer, list(buffer.size), list(buffer.stride))
     step = buffer.layout.stride_map[-1]
     for dim, extent in enumerate(buffer.size):
         if extent > 1 and buffer.stride[dim] == step:
             free.default = dim
+    if op.op == MATMUL and not _loops_of_one_factor(op) & {
+        free.stick_of(op.output, dim, op.space) for dim in range(len(free.size))
+    }:
+        # Sticks of several loops, such as those of 512 columns that are 32 heads of 16, which no
+        # product writes. Dimensions as fine as the loops have sticks of one.
+        return _of_loops(op)
     return free
+
+
+def _of_loops(op: KernelOp) -> _Free:
+    """What an op writes, with a dimension for each loop."""
+    own = [symbol for symbol in op.space if op.output.index.strides.get(symbol)]
+    size = [op.space[symbol] for symbol in own]
+    stride = [op.output.index.strides[symbol] for symbol in own]
+    return _Free(op.output.buffer, size, stride, len(size) - 1 if size else SPARSE)
+
+
+def _loops_of_one_factor(op: KernelOp) -> set[Symbol]:
+    """Those that the sticks of a product's result may run along."""
+    x, y = (symbols_of(access) for access in op.inputs)
+    return x ^ y
 
 
 def _given_stick(access: Access, space: dict[Symbol, int]) -> Stick:

@@ -19,7 +19,8 @@ from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.agree import cut_alike
 from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
-from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones, share_invariants
+from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones
+from torch_spyre._inductor.planning.clones import share_invariants as with_shared_invariants
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.order import products_first
@@ -82,7 +83,11 @@ def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
     for run in (products_first, chunk_large_tensors, divide_work):
         ops = observed(run, ops)
     lx, no_room = plan_lx(ops)
-    shared = share_invariants(ops, lx)
+
+    def share_invariants(ops: list[KernelOp]) -> list[KernelOp]:
+        return with_shared_invariants(ops, lx)
+
+    shared = observed(share_invariants, ops)
     if len(shared) > len(ops):
         ops = shared
         lx, no_room = plan_lx(ops)
