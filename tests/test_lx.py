@@ -149,10 +149,13 @@ def test_softmax_touches_device_memory_for_its_input_and_its_output_only(dim):
 
 def test_ops_that_do_not_agree_move_more():
     x = card(512, 1024)
-    alone, _ = counted(lambda x: F.softmax(x, 0), x, co_optimizing_lx_planning=False)
+    apart = {"co_optimizing_lx_planning": False}
+    alone, _ = counted(lambda x: F.softmax(x, 0), x, **apart, lx_ring_moves=False)
+    over_the_ring, _ = counted(lambda x: F.softmax(x, 0), x, **apart)
     together, _ = counted(lambda x: F.softmax(x, 0), x)
     assert together == 2
     assert alone > 4 * together
+    assert together < over_the_ring < alone / 2
 
 
 def test_results_of_some_ops_only_live_in_lx(planned):

@@ -239,7 +239,7 @@ def structure(op: KernelOp) -> tuple[object, ...]:
         for access in (*op.inputs, op.output)
         if (layout := access.buffer.layout) is not None
     ]
-    return op.op, op.alike, *op.space.items(), *accesses
+    return op.op, op.alike, *op.held.items(), *op.space.items(), *accesses
 
 
 class _Walk:
