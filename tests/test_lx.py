@@ -84,6 +84,28 @@ def test_results_do_not_depend_on_planning(function):
         assert torch.equal(got.cpu(), want), (room, off)
 
 
+def test_copies_keep_all_bits_of_integers():
+    """Of an input, and of what goes from cores with rows to cores with columns."""
+    rows, columns = 512, 2048
+    x, out = (buffer(name, rows, columns, dtype=torch.int32) for name in ("x", "out"))
+    space = {A: rows, B: columns}
+
+    def ops():
+        row, column = local("row", rows, dtype=x.dtype), local("column", columns, dtype=x.dtype)
+        y = local("y", rows, columns, dtype=x.dtype)
+        return [
+            op("max", space, [at(x, A, B)], at(row, A), exact=True),
+            op("minimum", space, [at(x, A, B), at(row, A)], at(y, A, B), exact=True),
+            op("min", space, [at(y, A, B)], at(column, B), exact=True),
+            op("maximum", space, [at(y, A, B), at(column, B)], at(out, A, B), exact=True),
+        ]
+
+    values = torch.randint(-(2**31), 2**31, (rows, columns)).to(torch.int32)
+    kernel = plan_kernel(ops())
+    assert [spec.op for spec in kernel.ops].count("identity") == 2
+    assert torch.equal(run_on_card(kernel, x=values)["out"], values)
+
+
 def counted(function, *tensors, **knobs):
     """MiB of device memory and modelled microseconds of a compiled call."""
     with config.patch(knobs):
@@ -127,10 +149,13 @@ def test_softmax_touches_device_memory_for_its_input_and_its_output_only(dim):
 
 def test_ops_that_do_not_agree_move_more():
     x = card(512, 1024)
-    alone, _ = counted(lambda x: F.softmax(x, 0), x, co_optimizing_lx_planning=False)
+    apart = {"co_optimizing_lx_planning": False}
+    alone, _ = counted(lambda x: F.softmax(x, 0), x, **apart, lx_ring_moves=False)
+    over_the_ring, _ = counted(lambda x: F.softmax(x, 0), x, **apart)
     together, _ = counted(lambda x: F.softmax(x, 0), x)
     assert together == 2
     assert alone > 4 * together
+    assert together < over_the_ring < alone / 2
 
 
 def test_results_of_some_ops_only_live_in_lx(planned):

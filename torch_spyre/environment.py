@@ -114,6 +114,9 @@ VARIABLES = [
     Variable("LX_IN_PLACE", "1", "compiler: 0 gives every intermediate in LX a place of its own"),
     Variable("LX_BOUNDARY_CLONES", "1", "compiler: 0 copies no inputs to LX"),
     Variable(
+        "LX_RING_MOVES", "1", "compiler: 0 moves nothing from the LX of a core to that of another"
+    ),
+    Variable(
         "SPYRE_INDUCTOR_AUTO_TILING",
         "1",
         "compiler: 0 makes no loops over tiles but those of hints",

@@ -24,7 +24,7 @@ class CoresStep : public Step {
     for (std::int64_t i = 0; i < count; ++i) {
       Operand& operand = operands_.emplace_back();
       operand.operand =
-          reader.within("operand", CoreProgram::Operand::kScratchpad, kMaxProgramOperands - 1);
+          reader.within("operand", CoreProgram::Operand::kAllScratchpads, kMaxProgramOperands - 1);
       for (std::int64_t core = 0; core < cores_; ++core)
         operand.offset.push_back(read_bytes(reader, "offset"));
     }
@@ -65,7 +65,12 @@ class CoresStep : public Step {
     std::vector<std::int64_t> offset;  // one a core
     std::uint64_t end = 0;             // bytes of it that any core touches
 
-    bool in_scratchpad() const { return operand == CoreProgram::Operand::kScratchpad; }
+    bool in_scratchpad() const { return operand < 0; }
+    bool in_own() const { return operand == CoreProgram::Operand::kScratchpad; }
+    std::uint64_t limit() const {
+      if (!in_scratchpad()) return kDefaultCardBytes;
+      return in_own() ? kLxBytesPerCore : kCores * kLxBytesPerCore;
+    }
   };
   struct Node {
     std::unique_ptr<const Step> step;  // null: a loop
@@ -124,13 +129,13 @@ class CoresStep : public Step {
             operand.end, static_cast<std::uint64_t>(operand.offset[static_cast<std::size_t>(core)] +
                                                     travelled[index]) +
                              need.bytes);
-      const std::uint64_t limit = operand.in_scratchpad() ? kLxBytesPerCore : kDefaultCardBytes;
-      if (operand.end > limit)
-        reader.refuse(
-            "offset",
-            "operand " + std::to_string(index) + " reaches byte " + std::to_string(operand.end) +
-                (operand.in_scratchpad() ? ", a scratchpad has " : ", no card has more than ") +
-                std::to_string(limit));
+      if (operand.end > operand.limit())
+        reader.refuse("offset", "operand " + std::to_string(index) + " reaches byte " +
+                                    std::to_string(operand.end) +
+                                    (!operand.in_scratchpad() ? ", no card has more than "
+                                     : operand.in_own()       ? ", a scratchpad has "
+                                                              : ", all scratchpads have ") +
+                                    std::to_string(operand.limit()));
     }
     const auto visits = static_cast<std::uint64_t>(times * (node.end_core - node.first_core));
     std::uint64_t read, written;
@@ -172,7 +177,7 @@ class CoresStep : public Step {
         for (const Operand& operand : operands_) {
           const auto place = [&](std::int64_t core) {
             return operand.offset[static_cast<std::size_t>(core)] +
-                   (operand.in_scratchpad() ? core * kLxBytesPerCore : 0);
+                   (operand.in_own() ? core * kLxBytesPerCore : 0);
           };
           auto& from_first = places.emplace_back();
           for (std::int64_t core = node.first_core; core < node.end_core; ++core)
@@ -194,9 +199,10 @@ class CoresStep : public Step {
       for (std::size_t i = 0; i < mine.size(); ++i) {
         const Operand& operand = operands_[i];
         if (operand.end == 0) continue;
-        const Extent whole = operand.in_scratchpad()
-                                 ? Extent{pads->of_core(core), kLxBytesPerCore}
-                                 : operands[static_cast<std::size_t>(operand.operand)];
+        const Extent whole =
+            operand.in_scratchpad()
+                ? Extent{pads->of_core(operand.in_own() ? core : 0), operand.limit()}
+                : operands[static_cast<std::size_t>(operand.operand)];
         const std::int64_t offset = operand.offset[static_cast<std::size_t>(core)];
         mine[i] = {whole.data + offset, whole.bytes - static_cast<std::uint64_t>(offset)};
       }

@@ -102,6 +102,25 @@ TEST(every_core_works_on_its_part_through_its_scratchpad) {
   }
 }
 
+TEST(a_core_reads_what_another_left_in_its_scratchpad) {
+  Bench bench;
+  constexpr std::int64_t kCount = 5;
+  CoreProgram leave;  // the double of x
+  leave.cores = kCount;
+  leave.operands = {part(0, kCount, kStick), part(kPad, kCount, 0, 4096)};
+  leave.nodes = {step_node(add_step(0, 0, 1), 0, kCount)};
+  bench.run(leave, kCount * kLanes);
+  CoreProgram take;  // from the next core
+  take.cores = kCount;
+  take.operands = {{CoreProgram::Operand::kAllScratchpads, {}}, part(1, kCount, kStick)};
+  for (std::int64_t core = 0; core < kCount; ++core)
+    take.operands[0].offset.push_back((core + 1) % kCount * spyre::kLxBytesPerCore + 4096);
+  take.nodes = {step_node(add_step(0, 0, 1), 0, kCount)};
+  const auto got = bench.run(take, kCount * kLanes);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    CHECK_EQ(got[i], 4 * (static_cast<std::int32_t>((i + kLanes) % got.size()) + 1));
+}
+
 TEST(the_last_core_may_do_something_else) {
   Bench bench;
   CoreProgram description;
@@ -196,6 +215,9 @@ TEST(what_a_core_cannot_have_is_refused_at_load) {
   CoreProgram bad = good;
   bad.operands[1].offset[3] = spyre::kLxBytesPerCore;
   CHECK_THROWS(load(bad), "a scratchpad has 2097152");
+  bad.operands[1].operand = CoreProgram::Operand::kAllScratchpads;
+  bad.operands[1].offset[3] = 32 * spyre::kLxBytesPerCore;
+  CHECK_THROWS(load(bad), "all scratchpads have 67108864");
   bad = good;
   bad.operands[0].offset[1] = 64;
   CHECK_THROWS(load(bad), "are not whole sticks");

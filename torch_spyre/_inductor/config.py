@@ -72,6 +72,8 @@ co_optimizing_lx_planning: bool = environment_flag("CO_OPTIMIZING_LX_PLANNING", 
 lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
 # and inputs that are read several times are copied there first, if the cost model says it pays.
 lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
+# What cores have other parts of than the next op wants goes from scratchpad to scratchpad.
+lx_ring_moves: bool = environment_flag("LX_RING_MOVES", True)
 # Ops whose intermediates do not fit there run in loops over tiles, if the cost model says it pays.
 auto_tiling: bool = environment_flag("SPYRE_INDUCTOR_AUTO_TILING", True)
 # The part of a core's scratchpad (LX) that the planner leaves to the back end.

@@ -121,6 +121,8 @@ class KernelOp:
     origin: str = ""  # the user's source line
     node: int = 0  # which of the kernel's nodes it belongs to
     splits: dict[Symbol, int] = field(default_factory=dict)  # over how many cores; planned late
+    # Of a copy between scratchpads: how the cores that have its input are split. Planned last.
+    held: dict[Symbol, int] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()  # around it, outermost first: the space is that of one tile
     alike: frozenset[Symbol] = frozenset()  # count cores that do the same, each in its own LX
     hints: tuple[Hint, ...] = ()  # of the user, outermost first

@@ -42,6 +42,9 @@ class TensorArg:
     name: str | None = None  # of an index tensor, as IndirectAccess calls it
     # Of loops of whose data it holds one tile: they do not move it, others do.
     tile_symbols: list[Symbol] = field(default_factory=list)
+    # Of what an identity takes from the LX of other cores: over how many cores each symbol is split
+    # there, the first from core to core. Empty: as in the iteration space.
+    held: dict[Symbol, int] = field(default_factory=dict)
 
     @property
     def component(self) -> str:

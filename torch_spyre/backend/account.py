@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch_spyre.backend.bundle import Bundle, Execute, Node
+from torch_spyre.backend.exchange import exchange_of
 from torch_spyre.backend.program import OPCODES, Words, real_bits
 from torch_spyre.backend.sdsc import STICK_BYTES, DeviceOp, Dim, Tensor
 from torch_spyre.cost import Account, OpCost, sfp_passes, shared_read
+from torch_spyre.ring import load
 
 UNITS = ("sfp", "pt")
 # The numbers of an account in the order of the program format.
@@ -67,6 +69,11 @@ def op_cost(op: DeviceOp) -> OpCost:
         cost.rows = math.prod(dim.part(0) for dim in rows)
     else:  # the SFP works on whole sticks
         cost.points = max(part.core_sticks * part.tensor.elems_per_stick for part in parts)
+    if op.exchanges:
+        moved = load(*exchange_of(op))
+        cost.ring_bytes, cost.ring_link_bytes, cost.ring_hops = moved[:3]
+        cost.lx_bytes, cost.all_lx_bytes = moved.lx_bytes, moved.all_lx_bytes
+        return cost
     for part in parts:
         if part.tensor.component == "lx":
             cost.lx_bytes += part.core_sticks * STICK_BYTES

@@ -70,7 +70,9 @@ class _Checker:
         for region in inputs:
             if region.place.operand != SCRATCHPAD:
                 continue
-            if not any(
+            if region.tensor.held:
+                self._check_others_wrote(op, region)
+            elif not any(
                 begin < region.end and region.begin < end and cores >= op.cores
                 for begin, end, cores in self.in_lx
             ):
@@ -81,6 +83,20 @@ class _Checker:
                     f"{op.cores} cores; a core reads only its own scratchpad",
                 )
 
+    def _check_others_wrote(self, op: DeviceOp, region: Region) -> None:
+        """All of it: what a core takes from another it cannot know by itself."""
+        count = len(region.place.offsets)
+        if not any(
+            begin <= region.begin and region.end <= end and cores >= count
+            for begin, end, cores in self.in_lx
+        ):
+            raise _refuse(
+                op,
+                region.tensor,
+                f"no op before wrote all of bytes {region.begin}..{region.end} of the scratchpads "
+                f"of {count} cores; cores take from others what these have",
+            )
+
 
 def _refuse(op: DeviceOp, tensor: Tensor, why: str) -> MalformedBundle:
     return MalformedBundle(op.file, address_field(tensor), why)
@@ -88,7 +104,7 @@ def _refuse(op: DeviceOp, tensor: Tensor, why: str) -> MalformedBundle:
 
 def _check_sticks_are_whole(op: DeviceOp) -> None:
     for tensor in op.tensors:
-        for dim in op.dims:
+        for dim in op.cut(tensor).dims:
             if dim.splits > 1 and tensor.along_stick(dim.label):
                 if dim.chunk % tensor.elems_per_stick:
                     raise MalformedBundle(
@@ -152,7 +168,7 @@ def _check_outputs_apart(op: DeviceOp, output: Region) -> None:
 
 
 def _check_overlap(op: DeviceOp, source: Region, output: Region) -> None:
-    if source.alike(output) or not source.overlaps(output):
+    if not source.overlaps(output) or (source.alike(output) and not source.tensor.held):
         return
     if source.place.operand == SCRATCHPAD or op.cores > 1:
         raise _refuse(

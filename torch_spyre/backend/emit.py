@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torch_spyre.backend.bundle import Bundle
 from torch_spyre.backend.chain import chains
+from torch_spyre.backend.exchange import exchange
 from torch_spyre.backend.fuse import Run
 from torch_spyre.backend.lower import lower
 from torch_spyre.backend.places import Place
@@ -126,6 +127,9 @@ class _Emitter:
                 nodes += chains(entry, operands)
             else:
                 work = entry.works[0] if isinstance(entry, Run) else entry
+                if work.op.exchanges:
+                    nodes += exchange(work, operands)
+                    continue
                 numbers = [operands.setdefault(place, len(operands)) for place in work.places]
                 nodes += lower(work.op, numbers)
         return nodes

@@ -210,7 +210,8 @@ def _end_of_cores(place: Place, axes: Sequence[Axis], core_bytes: int) -> int:
 def _axes(op: DeviceOp, tensor: Tensor) -> list[Axis]:
     """The dimensions a tensor has, largest stride first, without those of one index."""
     axes = []
-    for dim in op.dims:
+    cut = op.cut(tensor)
+    for dim in cut.dims:
         if not tensor.has(dim.label):
             continue
         unit = tensor.unit(dim.label)
@@ -222,7 +223,7 @@ def _axes(op: DeviceOp, tensor: Tensor) -> list[Axis]:
             parts = (math.ceil(dim.chunk / unit),)
             if dim.part(dim.splits - 1) != dim.chunk:
                 by_slice = [math.ceil(dim.part(slice) / unit) for slice in range(dim.splits)]
-                parts = tuple(by_slice[slices[dim.label]] for slices in op.slices)
+                parts = tuple(by_slice[slices[dim.label]] for slices in cut.slices)
         axes.append(Axis(tensor.stride[dim.label] * tensor.element_bytes, count, parts))
     if tensor.gathered:  # any of the places may be visited
         count, stride = tensor.gathered

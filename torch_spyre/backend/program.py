@@ -31,7 +31,8 @@ OPCODES = {
 }
 NARROW_NONE, NARROW_BOOL, NARROW_UINT8 = 0, 1, 2
 FP32, INT64 = 0, 1  # compute types
-SCRATCHPAD = -1
+SCRATCHPAD = -1  # the core's own
+ALL_SCRATCHPADS = -2  # those of all cores, one after the other
 MAX_OPERANDS = 1024
 FP16 = DataFormats.SEN169_FP16
 

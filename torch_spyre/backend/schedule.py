@@ -2,7 +2,9 @@
 
 Ops go into one ``cores`` step as long as every core reads only what it wrote itself. That is so if
 an earlier op of the step and a later one touch a piece of memory in the same places on every core,
-or touch different pieces. Anything else needs the cores to wait for each other: a new step.
+or touch different pieces. Anything else needs the cores to wait for each other: a new step. An op
+by which cores take from the scratchpads of others is a step of its own: those others have written
+it before, and do not write there until all is taken.
 
 Launch arguments are taken to be different memory; a kernel names memory it uses twice once.
 """
@@ -63,8 +65,11 @@ class Group:
     # By operand, those of one key together.
     touches: dict[int, dict[object, Touch]] = field(default_factory=dict)
     places: set[Place] = field(default_factory=set)
+    exchanges: bool = False
 
     def accepts(self, touches: list[Touch]) -> bool:
+        if self.works and (self.exchanges or _exchange(touches)):
+            return False
         if len(self.places) + len(touches) > MAX_OPERANDS:
             return False
         for new in touches:
@@ -77,11 +82,16 @@ class Group:
 
     def add(self, work: Work | WorkLoop, touches: list[Touch]) -> None:
         self.works.append(work)
+        self.exchanges |= _exchange(touches)
         for touch in touches:
             self.places.add(touch.region.place)
             known = self.touches.setdefault(touch.region.place.operand, {})
             if known.setdefault(touch.key, touch).writes < touch.writes:
                 known[touch.key] = touch
+
+
+def _exchange(touches: list[Touch]) -> bool:
+    return any(touch.region.tensor.held for touch in touches)
 
 
 def groups(bundle: Bundle) -> list[Group]:

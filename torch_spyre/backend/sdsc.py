@@ -127,6 +127,14 @@ class Dim:
 
 
 @dataclass
+class Held:
+    """How cores have a tensor that others take from their scratchpads."""
+
+    dims: list[Dim]
+    slices: list[dict[str, int]]  # one a core
+
+
+@dataclass
 class Tensor:
     """A tensor of the op. Strides count elements; that of the stick dimension is of a stick."""
 
@@ -142,6 +150,7 @@ class Tensor:
     symbolic: bool
     gathered: tuple[int, int] | None = None  # size and stride of the dimension indices choose from
     lane: int = 0  # of its first stick, where it begins
+    held: Held | None = None  # by other cores than those that want it
 
     def has(self, label: str) -> bool:
         return self.scale.get(label, 0) == PRESENT
@@ -174,6 +183,15 @@ class DeviceOp:
     @property
     def output(self) -> Tensor:
         return self.tensors[-1]
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether cores take what they want from the scratchpads of others."""
+        return any(tensor.held for tensor in self.tensors)
+
+    def cut(self, tensor: Tensor) -> Held:
+        """How a tensor is cut, and which part of it each core has."""
+        return tensor.held or Held(self.dims, self.slices)
 
     @property
     def contracted(self) -> str | None:
@@ -228,6 +246,8 @@ def read_superdsc(
         raise compute.refuse(
             "values are chosen by indices, but indirectAccessIndexLabeledDs is missing"
         )
+    if any(tensor.held for tensor in all_tensors):
+        _check_exchange(op, inputs, target, nodes)
     attributes = compute["attributes_"]
     exact = _attribute(attributes, "compute_", "int64")
     if (exact and not op.int64) or (not exact and not op.fp32):
@@ -235,6 +255,23 @@ def read_superdsc(
     boolean = _attribute(attributes, "narrow_", "bool")
     constants = _constants(dsc)
     return DeviceOp(file, op, dims, [*inputs, target], cores, slices, constants, exact, boolean)
+
+
+def _check_exchange(op: Op, inputs: list[Tensor], target: Tensor, nodes: list[Reader]) -> None:
+    source = inputs[0]
+    where = nodes[source.index if source.held else target.index]["coordinates_"]
+    field = where["coreIdToWkSlice_"]
+    if op.name != "identity" or len(inputs) != 1 or not source.held or target.held:
+        raise field.refuse("only the input of an identity comes from other cores")
+    if {source.component, target.component} != {"lx"}:
+        raise field.refuse("is for what goes from scratchpads to scratchpads")
+    alike = [(t.format, t.stick, sorted(filter(t.has, t.dims)), t.lane) for t in (source, target)]
+    if alike[0] != alike[1] or source.lane or source.gathered or target.gathered:
+        raise field.refuse("on the way from core to core nothing changes but the slices")
+    if len(set(source.start)) > 1 or len(set(target.start)) > 1:
+        raise nodes[source.index]["startAddressCoreCorelet_"].refuse(
+            "what cores take from each other lies at one address in all scratchpads"
+        )
 
 
 def _attribute(attributes: Reader, name: str, meant: str) -> bool:
@@ -327,7 +364,10 @@ def _tensor(dsc: Reader, index: int, node: Reader, dims: list[Dim], cores: int) 
         # One dimension in memory, however many the index tensor has.
         gathered = node["indirectExtent_"].integer(1), node["indirectStride_"].integer(eps)
         scale |= dict.fromkeys(indirect, REDUCED)
-    stride = _strides(node, order, scale, stick, eps, dims)
+    held = _held(node, order, scale, dims)
+    if held is not None:
+        cores = len(held.slices)
+    stride = _strides(node, order, scale, stick, eps, held.dims if held else dims)
     reach = eps + sum(
         (math.ceil(dim.extent / (eps if dim.label == stick else 1)) - 1) * stride.get(dim.label, 0)
         for dim in dims
@@ -346,8 +386,41 @@ def _tensor(dsc: Reader, index: int, node: Reader, dims: list[Dim], cores: int) 
         along = next(dim.size for dim in dims if dim.label == stick) if present else 1
         lane = node["laneOffset_"].integer(0, max(0, eps - along))
     return Tensor(
-        index, format, eps, component, order, stick, scale, stride, start, symbolic, gathered, lane
-    )
+        index, format, eps, component, order, stick, scale, stride, start, symbolic, gathered, lane,
+        held,
+    )  # fmt: skip
+
+
+def _held(node: Reader, order: list[str], scale: dict[str, int], dims: list[Dim]) -> Held | None:
+    """How other cores have the tensor: their slices, and from the folds how large these are."""
+    coordinates = node.get("coordinates_")
+    table = coordinates.get("coreIdToWkSlice_") if coordinates else None
+    if coordinates is None or table is None or not table.value:
+        return None
+    count = len(table.fields())
+    if count > CORES:
+        raise table.refuse(f"{count} cores, the card has {CORES}")
+    present = {label for label in order if scale[label] == PRESENT}
+    found = []
+    for dim in dims:
+        if dim.label not in present:
+            continue
+        folds = coordinates["coordInfo"][dim.label]["folds"]
+        splits = folds["dim_prop_attr"][0]["factor_"].integer(1, CORES)
+        chunk_field = folds["dim_prop_func"][0]["Affine"]["alpha_"]
+        chunk = chunk_field.integer(min(1, dim.extent))
+        if not chunk * (splits - 1) < max(dim.extent, 1) <= max(chunk, 1) * splits:
+            raise chunk_field.refuse(
+                f"{splits} parts of {chunk} are not the {dim.extent} of {dim.label}"
+            )
+        found.append(Dim(dim.label, dim.extent, dim.size, chunk, splits))
+    slices = []
+    for core in range(count):
+        entry = table[str(core)]
+        slices.append({dim.label: entry[dim.label].integer(0, dim.splits - 1) for dim in found})
+    if len({tuple(mine.values()) for mine in slices}) != math.prod(dim.splits for dim in found):
+        raise table.refuse("the cores do not have all parts of the tensor")
+    return Held(found, slices)
 
 
 def _indirection(dsc: Reader, node: Reader) -> list[str]:

@@ -39,7 +39,7 @@ class Work:
     @property
     def is_elementwise(self) -> bool:
         """Whether it can be part of a chain, by its kind."""
-        return self.op.op.kind in ("pointwise", "reduce")
+        return self.op.op.kind in ("pointwise", "reduce") and not self.op.exchanges
 
     def meets(self, other: Work) -> bool:
         """Whether one writes what the other touches: they have to stay in order."""

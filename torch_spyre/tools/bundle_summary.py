@@ -54,6 +54,9 @@ def _body(bundle: Bundle, nodes: list[Node], indent: str, counts: dict[str, int]
                 f"{indent}  {role:7} Tensor{tensor.index} {tensor.format.name} "
                 f"[{_layout(tensor)}] at {_where(bundle, place)}, {span} a core"
             )
+            if tensor.held:
+                have = ", ".join(map(_dim, tensor.held.dims))
+                yield f"{indent}          taken over the ring from cores that have {have}"
         for name, value in op.constants.items():
             yield f"{indent}  {name} = {value:g}"
 

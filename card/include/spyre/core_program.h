@@ -15,6 +15,8 @@ struct CoreProgram {
   /// A piece of memory as the steps inside see it: their operand number i is operands[i].
   struct Operand {
     static constexpr std::int64_t kScratchpad = -1;
+    /// Those of all 32 cores, one after the other: for what comes over the ring.
+    static constexpr std::int64_t kAllScratchpads = -2;
     std::int64_t operand = kScratchpad;  ///< of the program, or the core's own scratchpad
     std::vector<std::int64_t> offset;    ///< bytes, one a core, whole sticks
   };

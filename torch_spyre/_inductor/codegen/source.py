@@ -47,6 +47,9 @@ def _arg(arg: TensorArg) -> str:
     more = ", per_tile_fixed=True" if arg.per_tile_fixed else ""
     if arg.tile_symbols:
         more += f", tile_symbols=[{', '.join(map(_expression, arg.tile_symbols))}]"
+    if arg.held:
+        parts = ", ".join(f"{_expression(symbol)}: {n}" for symbol, n in arg.held.items())
+        more += f", held={{{parts}}}"
     return (
         f"TensorArg({arg.is_input}, {arg.arg_index}, DataFormats.{arg.device_dtype.name}, "
         f"{arg.device_size}, [{coordinates}], {arg.allocation}{more})"

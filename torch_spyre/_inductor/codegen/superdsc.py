@@ -13,6 +13,7 @@ from torch_spyre._inductor.codegen.superdsc_plan import (
     Dim,
     OpPlan,
     Tensor,
+    core_slices,
     plan_op,
 )
 from torch_spyre._inductor.op_spec import OpSpec
@@ -123,7 +124,11 @@ def _allocate(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) ->
     node |= _indirection(plan, index)
     node["startAddressCoreCorelet_"] = {
         "dim_prop_func": [{"Map": {}}, {"Const": {}}, {"Const": {}}],
-        "dim_prop_attr": [_fold(plan.num_cores, "core"), _fold(1, "corelet"), _fold(1, "time")],
+        "dim_prop_attr": [
+            _fold(plan.cores_with(tensor), "core"),
+            _fold(1, "corelet"),
+            _fold(1, "time"),
+        ],
         "data_": {f"[{core}, 0, 0]": str(place) for core, place in enumerate(addresses(tensor))},
     }
     if tensor.gap:
@@ -140,9 +145,16 @@ def _allocate(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) ->
         node["strides_"] = {label: tensor.stride[label] for label in present}
     node["coordinates_"] = {
         "coordInfo": {
-            label: _coord_info(tensor, dims[label]) for label in tensor.layout.dims if label in dims
+            label: _coord_info(tensor, tensor.cut(dims[label]))
+            for label in tensor.layout.dims
+            if label in dims
         },
-        "coreIdToWkSlice_": {},
+        # Of a tensor in the scratchpads of other cores: which part each of them has.
+        "coreIdToWkSlice_": {
+            str(core): slices for core, slices in enumerate(core_slices(tensor.held, tensor.held))
+        }
+        if tensor.held
+        else {},
     }
     return node
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import sympy
@@ -82,6 +82,7 @@ class Tensor:
     indirect_stride: int = 0  # and how far they are apart, in elements
     lane: int = 0  # of its first stick, where it begins
     states_strides: bool = False  # because dimensions and their extents alone mean others
+    held: list[Dim] = field(default_factory=list)  # as other cores have them in LX, if they do
 
     @property
     def elems_per_stick(self) -> int:
@@ -104,6 +105,10 @@ class Tensor:
     @property
     def is_index(self) -> bool:
         return self.arg.name is not None
+
+    def cut(self, dim: Dim) -> Dim:
+        """A dimension as it is split over the cores that have the tensor."""
+        return next((held for held in self.held if held.label == dim.label), dim)
 
 
 @dataclass
@@ -158,20 +163,16 @@ class OpPlan:
         order = self.dims
         if self.k_fast:
             order = [self.dims[-1], *self.dims[:-1]]
-        before, steps = 1, {}
-        for dim in order:
-            steps[dim.label] = before, dim.splits
-            before *= dim.splits
-        cuts = [(dim.label, *steps[dim.label]) for dim in self.dims]
-        return [
-            {label: core // step % splits for label, step, splits in cuts}
-            for core in range(self.num_cores)
-        ]
+        return core_slices(self.dims, order)
+
+    def cores_with(self, tensor: Tensor) -> int:
+        """How many cores have a part of a tensor."""
+        return math.prod(dim.splits for dim in tensor.held) if tensor.held else self.num_cores
 
     def core_offsets(self, tensor: Tensor) -> list[int]:
         """Where each core's part begins, in bytes after the tensor's address."""
         if tensor.arg.component == "lx":  # every core has its part in its own
-            return [tensor.offset * tensor.element_bytes] * self.num_cores
+            return [tensor.offset * tensor.element_bytes] * self.cores_with(tensor)
         element_bytes = tensor.element_bytes
         moves = [
             (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
@@ -184,6 +185,18 @@ class OpPlan:
             (tensor.offset + sum(slices[label] * move for label, move in moves)) * element_bytes
             for slices in self._all_slices
         ]
+
+
+def core_slices(dims: list[Dim], order: list[Dim]) -> list[dict[str, int]]:
+    """Which slice of every dimension each core has; the first in ``order`` moves core by core."""
+    before, steps = 1, {}
+    for dim in order:
+        steps[dim.label] = before, dim.splits
+        before *= dim.splits
+    cuts = [(dim.label, *steps[dim.label]) for dim in dims]
+    return [
+        {label: core // step % splits for label, step, splits in cuts} for core in range(before)
+    ]
 
 
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
@@ -330,8 +343,7 @@ class _Planner:
             _, stick = self._own_dims(arg)
             if stick is not None:
                 dims[stick].unit = max(dims[stick].unit, arg.device_dtype.elems_per_stick())
-        for dim in dims.values():
-            dim.splits = max(1, math.ceil(dim.extent / max(dim.chunk, 1)))
+        _leave_out_empty(dims.values())
 
     def _tensor(
         self, arg: TensorArg, dims: dict[str, Dim], op_stick: str, layouts: list[Layout]
@@ -348,6 +360,8 @@ class _Planner:
         order = own + reduced
         layout = self._layout(arg, order, stick or op_stick, layouts)
         tensor = Tensor(arg, order, layout, scale, {})
+        tensor.held = [replace(dims[self.label[s]], splits=n) for s, n in arg.held.items()]
+        _leave_out_empty(tensor.held)
         self._strides(tensor, stick)
         if arg.component == "lx":
             self._pack(tensor, stick, dims)
@@ -425,7 +439,8 @@ class _Planner:
             if tensor.stride[label]:
                 tensor.stride[label] = span
                 unit = tensor.elems_per_stick if label == stick else 1
-                span *= math.ceil(min(dims[label].chunk, by_label[label]) / unit)
+                chunk = tensor.cut(dims[label]).chunk
+                span *= math.ceil(min(chunk, by_label[label]) / unit)
 
     def _compare_strides(self, tensor: Tensor, dims: dict[str, Dim]) -> None:
         """Whether the strides are those that follow from the tensor's dimensions and extents."""
@@ -434,7 +449,7 @@ class _Planner:
         for label in tensor.dims:
             if tensor.scale[label] != PRESENT:
                 continue
-            whole = dims[label].chunk if in_lx else dims[label].extent
+            whole = tensor.cut(dims[label]).chunk if in_lx else dims[label].extent
             extent = tensor.device_extent.get(label, whole)
             if math.ceil(whole / tensor.unit(label)) == 1:
                 tensor.stride[label] = span  # one index only: any stride will do
@@ -465,6 +480,11 @@ class _Planner:
                 tensor.gap[label] = device - iterated
             elif self.spec.op == RESTICKIFY_OP and label != stick:
                 tensor.gap[label] = iterated - device
+
+
+def _leave_out_empty(dims: Iterable[Dim]) -> None:
+    for dim in dims:
+        dim.splits = max(1, math.ceil(dim.extent / max(dim.chunk, 1)))
 
 
 def _ordered(symbols: Collection[Symbol], label: dict[Symbol, str]) -> list[Symbol]:

@@ -49,6 +49,11 @@ def symbols_of(access: Access) -> set[Symbol]:
     return {symbol for symbol, stride in access.index.strides.items() if stride}
 
 
+def copies_integers(buffer: Buffer) -> bool:
+    """Whether a copy must not go through float32, which has 24 bits."""
+    return not buffer.dtype.is_floating_point and buffer.dtype != torch.bool
+
+
 def device_bytes(buffer: Buffer) -> int:
     assert buffer.layout is not None
     return STICK_BYTES * math.prod(buffer.layout.device_size[:-1])

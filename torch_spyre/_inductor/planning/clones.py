@@ -13,7 +13,7 @@ from dataclasses import replace
 from torch_spyre._inductor import config
 from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
-from torch_spyre._inductor.planning.accesses import MATMUL, symbols_of
+from torch_spyre._inductor.planning.accesses import MATMUL, copies_integers, symbols_of
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.views import LinearIndex
@@ -65,7 +65,13 @@ def _copy(reads: Reads) -> KernelOp:
     space = {s: size for s, size in op.space.items() if source.index.strides.get(s)}
     target = Access(local, source.index)
     return replace(
-        op, op=IDENTITY_OP, space=space, inputs=[source], output=target, constants={}, exact=False
+        op,
+        op=IDENTITY_OP,
+        space=space,
+        inputs=[source],
+        output=target,
+        constants={},
+        exact=copies_integers(source.buffer),
     )
 
 

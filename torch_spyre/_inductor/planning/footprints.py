@@ -114,8 +114,9 @@ class OpShape:
         """Of the inputs and of the output."""
         known = self._footprints.get(id(splits))
         if known is None:
-            order = [symbol for symbol, _ in self.cores_in_order(splits)]
-            found = [self._footprint(i, splits, order) for i in range(len(self.accesses))]
+            found = [self._footprint(i, splits) for i in range(len(self.accesses))]
+            if self.op.held:
+                found[0] = self._footprint(0, self.op.held)
             known = self._footprints[id(splits)] = splits, found
         return known[1]
 
@@ -135,8 +136,9 @@ class OpShape:
             self._walks[position] = _Walk(self.accesses[position])
         return self._walks[position]
 
-    def _footprint(self, position: int, splits: Splits, order: list[Symbol]) -> Footprint:
+    def _footprint(self, position: int, splits: Splits) -> Footprint:
         walk, stick = self.walk(position), self.sticks[position]
+        order = [symbol for symbol, _ in self.cores_in_order(splits)]
         elems = self.accesses[position].buffer.format.elems_per_stick()
         moves, cores = [], 1
         for symbol in order:
@@ -237,7 +239,7 @@ def structure(op: KernelOp) -> tuple[object, ...]:
         for access in (*op.inputs, op.output)
         if (layout := access.buffer.layout) is not None
     ]
-    return op.op, op.alike, *op.space.items(), *accesses
+    return op.op, op.alike, *op.held.items(), *op.space.items(), *accesses
 
 
 class _Walk:

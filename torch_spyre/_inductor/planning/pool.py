@@ -149,8 +149,8 @@ def _takes_place_of(new: _Local, old: _Local) -> bool:
 
 
 def same_elements(op: KernelOp) -> frozenset[Buffer]:
-    """Inputs of a pointwise op whose elements lie as those of its result."""
-    if OPS[op.op].kind != "pointwise":
+    """Inputs of a pointwise op whose elements lie as those of its result, on the same core."""
+    if OPS[op.op].kind != "pointwise" or op.held:
         return frozenset()
     layout, index = op.output.buffer.layout, op.output.index
     other = {a.buffer for a in op.inputs if (a.buffer.layout, a.index) != (layout, index)}

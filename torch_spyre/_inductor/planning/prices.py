@@ -8,15 +8,19 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
-from torch_spyre import cost
+from sympy import Symbol
+
+from torch_spyre import cost, ring
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES, symbols_of
 from torch_spyre._inductor.planning.footprints import OpShape, Splits
 from torch_spyre._inductor.scratchpad import lx_limit
+from torch_spyre.cost import OpCost
 from torch_spyre.ops.table import OPS
+from torch_spyre.ring import Axis, Slices
 
 # Ops whose results the public implementation puts into LX, as the op table calls them.
 PUBLIC_LX_OPS = ("max", "sum", "exp", "sub", "mul", "mean", "add", "rsqrt")
@@ -79,7 +83,9 @@ class OpPrices:
     def cost(self, splits: Splits, in_lx: Set[int] = frozenset()) -> cost.OpCost:
         shape = self.shape
         cores = math.prod(splits.values())
-        read = written = lx = ring = link = hops = 0
+        if shape.op.held and 0 in in_lx:
+            return self._exchange(splits, in_lx)
+        read = written = lx = passed = link = hops = 0
         for position, moved_by in enumerate(self.moved_by):
             if position in in_lx:
                 lx += STICK_BYTES * shape.sticks_of_core(position, splits)
@@ -90,7 +96,7 @@ class OpPrices:
                 apart = tuple((parts, symbol in moved_by) for symbol, parts in order)
                 once, load = cost.shared_read(self.bytes[position], _groups(apart))
                 read += once
-                ring += load.bytes
+                passed += load.bytes
                 link += load.link_bytes
                 hops = max(hops, load.hops)
         rows = partial_sums = 0
@@ -118,9 +124,37 @@ class OpPrices:
             lx_bytes=lx,
             all_lx_bytes=lx * cores,
             partial_sums=partial_sums,
-            ring_bytes=ring,
+            ring_bytes=passed,
             ring_link_bytes=link,
             ring_hops=hops,
+        )
+
+    def _exchange(self, splits: Splits, in_lx: Set[int]) -> OpCost:
+        """Of a copy from the scratchpads of some cores to those of others."""
+        shape, held = self.shape, self.shape.op.held
+        elems = shape.accesses[0].buffer.format.elems_per_stick()
+        units = [(s, elems if s == shape.sticks[0] else 1) for s in shape.walk(0).strides]
+        axes = tuple(
+            Axis(
+                -(-shape.op.space[s] // unit),
+                -(-shape.chunk(s, held.get(s, 1)) // unit),
+                -(-shape.chunk(s, splits.get(s, 1)) // unit),
+            )
+            for s, unit in units
+        )
+        moving = [s for s, _ in units]
+        load = ring.load(axes, _slices(shape, held, moving), _slices(shape, splits, moving))
+        return OpCost(
+            element_bytes=self.element_bytes,
+            cores=math.prod(splits.values()),
+            points=shape.sticks_of_core(1, splits) * elems,
+            all_points=self.all_points,
+            written_bytes=0 if 1 in in_lx else self.bytes[1],
+            lx_bytes=load.lx_bytes,
+            all_lx_bytes=load.all_lx_bytes,
+            ring_bytes=load.ring_bytes,
+            ring_link_bytes=load.link_bytes,
+            ring_hops=load.hops,
         )
 
     def rows(self, splits: Splits) -> int:
@@ -133,6 +167,16 @@ class OpPrices:
         """To have the result in device memory, if the op did nothing else."""
         op = cost.OpCost(written_bytes=self.bytes[-1])
         return cost.price(op).write / 1e3
+
+
+def _slices(shape: OpShape, splits: Splits, symbols: Sequence[Symbol]) -> Slices:
+    """Which part of every loop each core has."""
+    before, steps = 1, dict.fromkeys(symbols, (1, 1))
+    for symbol, parts in shape.cores_in_order(splits):
+        steps[symbol] = before, parts
+        before *= parts
+    cuts = [steps[symbol] for symbol in symbols]
+    return tuple(tuple(core // step % n for step, n in cuts) for core in range(before))
 
 
 @functools.lru_cache(maxsize=1 << 12)

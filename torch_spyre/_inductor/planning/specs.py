@@ -115,6 +115,7 @@ def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[st
                 list(buffer.layout.stride_map),
                 per_tile_fixed=bool(held) and not moving,
                 tile_symbols=held if moving else [],
+                held=dict(op.held) if access is not op.output else {},
             )
         )
     # Dimensions of one index go first: the last labels have a meaning.

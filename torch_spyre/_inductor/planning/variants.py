@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sympy import Symbol
 
@@ -22,30 +22,14 @@ from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones
 from torch_spyre._inductor.planning.clones import share_invariants as with_shared_invariants
 from torch_spyre._inductor.planning.divide_work import divide_work
-from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.order import products_first
-from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.prices import lx_available
+from torch_spyre._inductor.planning.ring_moves import exchange_parts
 from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
+from torch_spyre._inductor.planning.variant import Variant
 
 TRIED = 3  # plans of tiles
-
-
-@dataclass
-class Variant:
-    ops: list[KernelOp]
-    lx: dict[Buffer, int]  # offsets of what is in the scratchpads
-    no_room: set[Buffer]  # what could be there, but does not fit
-
-    @property
-    def effort(self) -> float:
-        """Of all ops."""
-        total = 0.0
-        for op in self.ops:
-            prices = OpPrices(OpShape(op))
-            in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in self.lx}
-            total += prices.effort(op.splits, in_lx) * op.times
-        return total
 
 
 def best_variant(ops: list[KernelOp]) -> Variant:
@@ -107,7 +91,7 @@ def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
     if len(shared) > len(ops):
         ops = shared
         lx, no_room = plan_lx(ops)
-    return Variant(drop_clones(ops, lx), lx, no_room)
+    return exchange_parts(Variant(drop_clones(ops, lx), lx, no_room))
 
 
 def copied(ops: list[KernelOp]) -> list[KernelOp]:

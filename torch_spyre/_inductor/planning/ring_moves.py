@@ -1,0 +1,185 @@
+"""Copies of intermediates from the parts that cores have to the parts that they want next.
+
+Ops that cannot agree on the parts of a buffer would meet in device memory: written by the one, read
+by the other. Instead it may stay in the scratchpads, with an ``identity`` in between by which every
+core takes its new part over the ring from those that have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.constants import IDENTITY_OP
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import STICK_BYTES, copies_integers, symbols_of
+from torch_spyre._inductor.planning.footprints import Footprint, OpShape
+from torch_spyre._inductor.planning.lx import plan_lx
+from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.variant import Variant
+
+Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
+
+
+@dataclass
+class _Exchange:
+    """A buffer, and the copies of it that readers have instead."""
+
+    buffer: Buffer
+    touching: list[KernelOp]  # its writer and its readers
+    copies: list[tuple[KernelOp, Reads]]
+
+    @property
+    def buffers(self) -> set[Buffer]:
+        """What has to be in LX for it."""
+        return {self.buffer, *(copy.output.buffer for copy, _ in self.copies)}
+
+    def pays(self, in_lx: Collection[Buffer]) -> bool:
+        """Whether it takes less effort than device memory, and no longer, if these are in LX."""
+        buffers = self.buffers
+        effort = time = 0.0
+        for op in dict.fromkeys((*self.touching, *(copy for copy, _ in self.copies))):
+            prices = OpPrices(OpShape(op))
+            touched = [access.buffer for access in prices.shape.accesses]
+            now = {i for i, buffer in enumerate(touched) if buffer in in_lx}
+            effort += prices.effort(op.splits, now)
+            time += prices.microseconds(op.splits, now)
+            if not op.held:
+                then = {i for i in now if touched[i] not in buffers}
+                effort -= prices.effort(op.splits, then)
+                time -= prices.microseconds(op.splits, then)
+        return effort < 0 and time <= 0
+
+    def apply(self, ops: list[KernelOp]) -> None:
+        for copy, reads in self.copies:
+            ops.insert(min(ops.index(op) for op in _ops(reads)), copy)
+            _redirect(reads, copy.output.buffer)
+
+    def undo(self, ops: list[KernelOp]) -> None:
+        for copy, reads in self.copies:
+            ops.remove(copy)
+            _redirect(reads, self.buffer)
+
+
+def _ops(reads: Reads) -> Iterator[KernelOp]:
+    return (op for op, _ in reads)
+
+
+def _redirect(reads: Reads, buffer: Buffer) -> None:
+    for op, position in reads:
+        op.inputs[position] = Access(buffer, op.inputs[position].index)
+
+
+def exchange_parts(found: Variant) -> Variant:
+    """The variant with copies between cores where these pay; else as it is. Needs splits."""
+    if not (config.lx_planning and config.lx_ring_moves):
+        return found
+    ops = list(found.ops)
+    tried = list(_exchanges(ops, found.lx))
+    for each in tried:
+        each.apply(ops)
+    hoped = {*found.lx, *(buffer for each in tried for buffer in each.buffers)}
+    kept = [each for each in tried if each.pays(hoped)]
+    while True:
+        for each in tried:
+            if each not in kept:
+                each.undo(ops)
+        tried = kept
+        if not tried:
+            return found
+        better = Variant(ops, *plan_lx(ops))
+        kept = [each for each in tried if each.buffers <= better.lx.keys() and each.pays(better.lx)]
+        if len(kept) == len(tried):
+            break
+    if found.lx.keys() <= better.lx.keys():  # nothing had to leave LX for it
+        return better
+    effort = better.effort
+    for each in tried:
+        each.undo(ops)
+    if found.effort <= effort:
+        return found
+    for each in tried:
+        each.apply(ops)
+    return better
+
+
+def _exchanges(ops: list[KernelOp], in_lx: Collection[Buffer]) -> Iterator[_Exchange]:
+    """All that could be."""
+    writers: dict[Buffer, list[KernelOp]] = {}
+    readers: dict[Buffer, Reads] = {}
+    for op in ops:
+        if op.output.buffer.local and op.output.buffer not in in_lx:
+            writers.setdefault(op.output.buffer, []).append(op)
+        for position, access in enumerate(op.inputs):
+            if access.buffer in writers:
+                readers.setdefault(access.buffer, []).append((op, position))
+    shapes: dict[KernelOp, OpShape] = {}
+    for buffer, (writer, *others) in writers.items():
+        reads = readers.get(buffer, [])
+        touching = [writer, *_ops(reads)]
+        if others or any(op.loops for op in touching):
+            continue
+        shapes |= {op: OpShape(op) for op in touching if op not in shapes}
+        copies = _copies(writer, reads, shapes)
+        if copies:
+            yield _Exchange(buffer, touching, copies)
+
+
+def _copies(
+    writer: KernelOp, reads: Reads, shapes: dict[KernelOp, OpShape]
+) -> list[tuple[KernelOp, Reads]]:
+    """One for each arrangement that readers want; none if one of them is beyond a copy."""
+    last = len(writer.inputs)
+    have = shapes[writer].footprints(writer.splits)[last]
+    if not _are_apart(have) or not shapes[writer].each_core_has_its_own(last, writer.splits):
+        return []
+    wanted: dict[Footprint, Reads] = {}
+    for op, position in reads:
+        if not shapes[op].each_core_has_its_own(position, op.splits):
+            return []
+        wanted.setdefault(shapes[op].footprints(op.splits)[position], []).append((op, position))
+    wanted.pop(have, None)
+    room = lx_available() // STICK_BYTES
+    if any(want.sticks_of_core + have.sticks_of_core > room for want in wanted):
+        return []
+    copies = []
+    for number, (want, of) in enumerate(wanted.items()):
+        copy = _copy(of, number, have, want)
+        if copy is None:
+            return []
+        copies.append((copy, of))
+    return copies
+
+
+def _are_apart(footprint: Footprint) -> bool:
+    """Whether no two cores have the same."""
+    return math.prod(parts for _, parts, _ in footprint.moves) == footprint.cores
+
+
+def _copy(reads: Reads, number: int, have: Footprint, want: Footprint) -> KernelOp | None:
+    """As the first reader is split; cores that read the same get the same."""
+    op, position = reads[0]
+    source = op.inputs[position]
+    target = Access(replace(source.buffer, name=f"{source.buffer.name}_ring{number}"), source.index)
+    moving = symbols_of(source)
+    alike = {s: parts for s, parts in op.splits.items() if parts > 1 and s not in moving}
+    splits = {s: n for s, n in op.splits.items() if s in moving or s in alike}
+    copy = replace(
+        op,
+        op=IDENTITY_OP,
+        space={s: alike.get(s, op.space[s]) for s in splits},
+        inputs=[source],
+        output=target,
+        constants={},
+        exact=copies_integers(source.buffer),
+        splits=splits,
+        alike=frozenset(alike),
+    )
+    shape = OpShape(copy)
+    like = shape.splits_like(0, have)
+    if like is None or shape.footprints(splits)[1] != want:
+        return None
+    copy.held = {s: n for s, n in like.items() if s in moving}
+    return copy if OpShape(copy).footprints(splits)[0] == have else None

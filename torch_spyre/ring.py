@@ -1,0 +1,116 @@
+"""Which parts of a tensor cores get from each other's scratchpads, and what that asks of the ring.
+
+An op may leave each core another part of a result than the next op wants there. The parts go from
+scratchpad to scratchpad: every core takes what it lacks from the nearest core that has it. Planners
+price that before they decide, the back end writes the same pieces into the program.
+
+>>> rows = Axis(size=4, source=2, target=4)  # two cores have two rows each, one core wants all
+>>> pieces((rows,), ((0,), (1,)), ((0,),))
+(Piece(source=0, target=0, ranges=((0, 2),)), Piece(source=1, target=0, ranges=((2, 4),)))
+>>> load((rows,), ((0,), (1,)), ((0,),)).ring_bytes
+256
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+from torch_spyre.cost import ring_load
+from torch_spyre.machine import load as load_machine
+
+STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
+STOPS = int(load_machine().value("card.cores"))
+
+# One a core: which slice of every axis it has.
+Slices = tuple[tuple[int, ...], ...]
+Ranges = tuple[tuple[int, int], ...]  # (begin, end), one an axis
+
+
+class Axis(NamedTuple):
+    """A dimension of the tensor, in sticks or in rows of them."""
+
+    size: int
+    source: int  # how much of it a slice has where the tensor is; the last may have less
+    target: int  # and where it goes
+
+
+class Piece(NamedTuple):
+    """What one core takes from one core, maybe itself."""
+
+    source: int
+    target: int
+    ranges: Ranges
+
+    @property
+    def bytes(self) -> int:
+        return STICK_BYTES * math.prod(end - begin for begin, end in self.ranges)
+
+
+class Load(NamedTuple):
+    """What all pieces together ask of the card."""
+
+    ring_bytes: int  # that arrive from other cores
+    link_bytes: int  # over the busiest link
+    hops: int  # of the longest way
+    lx_bytes: int  # of the busiest core, reads and writes
+    all_lx_bytes: int
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def pieces(axes: tuple[Axis, ...], source: Slices, target: Slices) -> tuple[Piece, ...]:
+    """Everything that each core wants, core by core. ``source`` has every slice at least once."""
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for core, slices in enumerate(source):
+        holders.setdefault(slices, []).append(core)
+    found = []
+    for core, slices in enumerate(target):
+        wanted = [
+            (slice * axis.target, min(axis.size, (slice + 1) * axis.target))
+            for axis, slice in zip(axes, slices, strict=True)
+        ]
+        if any(begin >= end for begin, end in wanted):
+            continue
+        parts = [
+            range(begin // axis.source, -(-end // axis.source))
+            for axis, (begin, end) in zip(axes, wanted, strict=True)
+        ]
+        for held in itertools.product(*parts):
+            ranges = tuple(
+                (max(begin, slice * axis.source), min(end, (slice + 1) * axis.source))
+                for axis, slice, (begin, end) in zip(axes, held, wanted, strict=True)
+            )
+            nearest = min(holders[held], key=lambda other: _distance(other, core))
+            found.append(Piece(nearest, core, ranges))
+    return tuple(found)
+
+
+def _distance(one: int, other: int) -> int:
+    stops = (other - one) % STOPS
+    return min(stops, STOPS - stops)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def load(axes: tuple[Axis, ...], source: Slices, target: Slices) -> Load:
+    """What several cores want of one goes round once each way; they take it as it passes."""
+    receivers: dict[tuple[int, Ranges], list[int]] = {}
+    lx = [0] * STOPS
+    arrived = 0
+    for piece in pieces(axes, source, target):
+        lx[piece.target] += piece.bytes
+        key = piece.source, piece.ranges
+        if key not in receivers:
+            lx[piece.source] += piece.bytes
+        receivers.setdefault(key, []).append(piece.target)
+        arrived += piece.bytes if piece.source != piece.target else 0
+    sends = []
+    for (core, ranges), cores in receivers.items():
+        stops = [(to - core) % STOPS for to in cores]
+        up = max((n for n in stops if n <= STOPS // 2), default=0)
+        down = max((STOPS - n for n in stops if n > STOPS // 2), default=0)
+        size = Piece(core, core, ranges).bytes
+        sends += [(core, (core + n) % STOPS, size) for n in (up, -down) if n]
+    ring = ring_load(sends)
+    return Load(arrived, ring.link_bytes, ring.hops, max(lx), sum(lx))
