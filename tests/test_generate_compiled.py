@@ -11,6 +11,7 @@ from generation import (
     generate,
     moved,
     on_card,
+    on_cpu,
     prompts,
     static_cache,
 )
@@ -26,7 +27,8 @@ from torch_spyre.zoo.registry import TINY
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
-# A scan over chunks of a prompt of any length divides indices in ways no kernel can follow.
+# A scan over chunks of prompts, whose number is open as well as their length, divides indices in
+# ways no kernel can follow.
 SCANS = ("granitehybrid",)
 
 
@@ -140,6 +142,21 @@ def test_lengths_in_the_foundation_model_stack():
             scale = want.abs().max().item()
             torch.testing.assert_close(got, want, rtol=0, atol=2**-7 * scale)
     assert graphs() <= 3  # one token, two, and all other lengths
+
+
+def test_lengths_of_one_prompt_through_a_scan():
+    host, model = on_cpu("granitehybrid"), on_card("granitehybrid")
+    step = torch.compile(model, fullgraph=True, dynamic=True)
+    counters.clear()
+    ids = prompts(batch=1, length=129)["input_ids"]
+    with torch.inference_mode():
+        for length in (40, 65, 129):
+            part = ids[:, :length]
+            want = host(input_ids=part, use_cache=False).logits
+            got = step(input_ids=part.to("spyre"), use_cache=False).logits.float().cpu()
+            scale = want.abs().max().item()
+            torch.testing.assert_close(got, want, rtol=0, atol=2**-7 * scale)
+    assert graphs() == 1
 
 
 def decode_report(length):
