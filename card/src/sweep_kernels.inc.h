@@ -114,8 +114,27 @@ inline void any_exponentials(const float* x, float less, float* out, int64_t n) 
   exp_run(out, out, n);
 }
 
+/// How many there are before the -infinities that a line ends in, as under a causal mask. Their
+/// exponentials are zero, which takes no arithmetic; infinity less infinity would be another
+/// matter.
+inline int64_t before_hidden(const float* x, float less, int64_t n) {
+  constexpr float hidden = -__builtin_inff();
+  if (!__builtin_isfinite(less)) return n;
+  const auto all_hidden = [](const float* at) {
+    int32_t count = 0;
+    for (int64_t i = 0; i < kLanes; ++i) count += at[i] == hidden;
+    return count == kLanes;
+  };
+  while (n >= kLanes && all_hidden(x + n - kLanes)) n -= kLanes;
+  while (n > 0 && x[n - 1] == hidden) --n;
+  return n;
+}
+
 /// exp(x - less). `out` may be x, but that takes longer.
 [[gnu::noinline]] void exponentials(const float* x, float less, float* out, int64_t n) {
+  const int64_t seen = before_hidden(x, less, n);
+  for (int64_t i = seen; i < n; ++i) out[i] = 0;
+  n = seen;
   if (x != out) {
     Noted<uint32_t> noted;
     each_stick(0, n, [&](int64_t begin, auto count) {
@@ -132,6 +151,11 @@ inline void any_exponentials(const float* x, float less, float* out, int64_t n) 
 /// The same and its sum.
 [[gnu::noinline]] void exponentials_folded(const float* x, float less, float* out, int64_t n,
                                            const Partials& partials) {
+  const int64_t seen = before_hidden(x, less, n);
+  for (int64_t i = seen; i < n; ++i) out[i] = 0;
+  for (int64_t piece = (seen + kFoldPiece - 1) / kFoldPiece; piece * kFoldPiece < n; ++piece)
+    partials.at[piece * partials.pitch] = 0;
+  n = seen;
   if (x != out) {
     Noted<uint32_t> noted;
     fold_sticks<FloatSum>(n, partials, [&](int64_t begin, auto count, float* lane) {
