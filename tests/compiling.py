@@ -34,6 +34,15 @@ def compiled(function, *args):
     return Compiled(got if isinstance(got, tuple) else (got,), *content("\n".join(wrappers)))
 
 
+def counted(run):
+    """What a call adds to the counters, once everything it needs has run before."""
+    run()
+    torch.spyre.reset()
+    run()
+    torch.spyre.synchronize()
+    return torch.spyre.counters()
+
+
 def content(code):
     """The eager calls in wrapper code, and the number of its kernels."""
     calls = re.findall(r"^\s*(?:\w+ = )?(?:torch\.ops\.)?((?:aten|prims)\.\w+)[.(]", code, re.M)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import sympy
 import torch
+from compiling import counted
 from kernels import FP16, arg, c0, c1, c2, card, empty, files_of, gather, local, op, space
 from subprocesses import forked
 
@@ -32,15 +33,6 @@ def accounts(entries, **options):
 def only(entries):
     (account,) = accounts(entries)
     return account.cost
-
-
-def counted(run):
-    """What a call adds to the counters, once everything it needs has run before."""
-    run()
-    torch.spyre.reset()
-    run()
-    torch.spyre.synchronize()
-    return torch.spyre.counters()
 
 
 def busy_ns(counters):

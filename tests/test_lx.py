@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import assert_near, card, compiled
+from compiling import assert_near, card, compiled, counted
 from kernel_ops import (
     FULL,
     A,
@@ -106,20 +106,14 @@ def test_copies_keep_all_bits_of_integers():
     assert torch.equal(run_on_card(kernel, x=values)["out"], values)
 
 
-def counted(function, *tensors, **knobs):
+def price(function, *tensors, **knobs):
     """MiB of device memory and modelled microseconds of a compiled call."""
     with config.patch(knobs):
         torch._dynamo.reset()
         run = torch.compile(function, fullgraph=True, dynamic=False)
-        run(*tensors)
-        torch.spyre.synchronize()
-        before = torch.spyre.counters()
-        run(*tensors)
-        torch.spyre.synchronize()
-        after = torch.spyre.counters()
-    read = after.device_bytes_read - before.device_bytes_read
-    written = after.device_bytes_written - before.device_bytes_written
-    return (read + written) / 2**20, (after.modelled_ns - before.modelled_ns) / 1e3
+        spent = counted(lambda: run(*tensors))
+    traffic = spent.device_bytes_read + spent.device_bytes_written
+    return traffic / 2**20, spent.modelled_ns / 1e3
 
 
 def test_the_published_stages_of_softmax():
@@ -137,22 +131,22 @@ def test_the_published_stages_of_softmax():
         ({"lx_boundary_clones": True}, 2, 23.7),
     ]
     for knobs, megabytes, published in stages:
-        traffic, modelled = counted(down_columns, x, **one | knobs)
+        traffic, modelled = price(down_columns, x, **one | knobs)
         assert traffic == pytest.approx(megabytes, abs=0.02)
         assert modelled == pytest.approx(published, rel=0.15)
 
 
 @pytest.mark.parametrize("dim", [0, 1])
 def test_softmax_touches_device_memory_for_its_input_and_its_output_only(dim):
-    assert counted(lambda x: F.softmax(x, dim), card(512, 1024))[0] == 2
+    assert price(lambda x: F.softmax(x, dim), card(512, 1024))[0] == 2
 
 
 def test_ops_that_do_not_agree_move_more():
     x = card(512, 1024)
     apart = {"co_optimizing_lx_planning": False}
-    alone, _ = counted(lambda x: F.softmax(x, 0), x, **apart, lx_ring_moves=False)
-    over_the_ring, _ = counted(lambda x: F.softmax(x, 0), x, **apart)
-    together, _ = counted(lambda x: F.softmax(x, 0), x)
+    alone, _ = price(lambda x: F.softmax(x, 0), x, **apart, lx_ring_moves=False)
+    over_the_ring, _ = price(lambda x: F.softmax(x, 0), x, **apart)
+    together, _ = price(lambda x: F.softmax(x, 0), x)
     assert together == 2
     assert alone > 4 * together
     assert together < over_the_ring < alone / 2
@@ -253,7 +247,7 @@ def attention_traffic(length, **knobs):
     with config.patch(knobs):
         (got,) = compiled(attend, q, k, v).results
     assert_near(got, attend(*(t.cpu().float() for t in (q, k, v))))
-    traffic, microseconds = counted(attend, q, k, v, **knobs)
+    traffic, microseconds = price(attend, q, k, v, **knobs)
     return traffic * 2**20 / sum(t.untyped_storage().nbytes() for t in (q, k, v, q)), microseconds
 
 
@@ -274,7 +268,7 @@ def test_what_no_scratchpads_hold_is_tiled_with_all_that_is_made_of_it():
     def attend(q, k, v):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
-    traffic, _ = counted(attend, q, k, v)
+    traffic, _ = price(attend, q, k, v)
     assert traffic * 2**20 < 1.25 * sum(t.untyped_storage().nbytes() for t in (q, k, v, q))
 
 

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import card, compiled
+from compiling import card, compiled, counted
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from kernel_ops import A, B, C, at, buffer, bundle_of, groups_of, local, op, run_on_card
@@ -246,14 +246,9 @@ def test_a_product_takes_its_factor_over_the_ring():
             torch._dynamo.reset()
             results.append(compiled(swiglu, *tensors).results[0].cpu())
             run = torch.compile(swiglu, fullgraph=True, dynamic=False)
-            run(*tensors)
-            torch.spyre.synchronize()
-            before = torch.spyre.counters()
-            run(*tensors)
-            torch.spyre.synchronize()
-            after = torch.spyre.counters()
-        times.append(after.modelled_ns - before.modelled_ns)
-        sent.append(after.ring_bytes - before.ring_bytes)
+            spent = counted(lambda run=run: run(*tensors))
+        times.append(spent.modelled_ns)
+        sent.append(spent.ring_bytes)
     assert torch.equal(results[1], results[0])
     assert torch.equal(results[2], results[0])
     assert times[2] < times[1] < times[0]
