@@ -46,8 +46,8 @@ def attention(
 ) -> tuple[Any, ...] | None:
     """The lowering of ``_scaled_dot_product_fused_attention_overrideable``; None leaves it eager.
 
-    Heads that share keys and values (grouped-query attention) are rows of one head: nothing is
-    copied for them.
+    Query heads that share keys and values (grouped-query attention) are a loop that these do not
+    have: nothing is copied for them.
     """
     if dropout != 0 or not _fits(query, key, value):
         return None
