@@ -56,12 +56,34 @@ bool spin(Condition done, std::chrono::microseconds patience) {
 }  // namespace
 
 /// One parallel_for. Lives on the caller's stack; `helpers` says whether workers still look at it.
+///
+/// Every thread begins with a share of its own, the same in each loop of as many tasks, so that it
+/// finds in its caches what it left there. Then it helps with the shares of the others.
 struct ThreadPool::Job {
-  Job(TaskRef task_in, std::int64_t tasks_in) : task(task_in), tasks(tasks_in) {}
+  struct alignas(64) Share {  // 64: threads take tasks without disturbing each other
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+    bool done() const { return next.load(std::memory_order_relaxed) >= end; }
+  };
+  static constexpr std::int64_t kMostShares = 32;
+
+  Job(TaskRef task_in, std::int64_t tasks, int threads)
+      : task(task_in), count(std::min<std::int64_t>({tasks, threads, kMostShares})) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      shares[i].next = tasks * i / count;
+      shares[i].end = tasks * (i + 1) / count;
+    }
+  }
+  bool done() const {
+    return std::all_of(shares, shares + count, [](const Share& share) { return share.done(); });
+  }
+  void skip_rest() {
+    for (std::int64_t i = 0; i < count; ++i) shares[i].next = shares[i].end;
+  }
 
   const TaskRef task;
-  const std::int64_t tasks;
-  std::atomic<std::int64_t> next_task{0};
+  const std::int64_t count;
+  Share shares[kMostShares];
   std::atomic<int> helpers{0};  // changed only under the pool's mutex
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // written by the thread that set `failed`
@@ -84,7 +106,7 @@ void ThreadPool::start_workers() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     for (int i = 1; i < size_; ++i) {
-      std::thread worker([this] { work(); });
+      std::thread worker([this, i] { work(i); });
       pthread_setname_np(worker.native_handle(), "spyre-card");
       worker.detach();
     }
@@ -94,16 +116,19 @@ void ThreadPool::start_workers() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void ThreadPool::run_tasks(Job& job) {
+void ThreadPool::run_tasks(Job& job, int thread) {
   InsideTask mark;
-  for (;;) {
-    const std::int64_t index = job.next_task.fetch_add(1, std::memory_order_relaxed);
-    if (index >= job.tasks) return;
-    try {
-      job.task(index);
-    } catch (...) {
-      if (!job.failed.exchange(true)) job.error = std::current_exception();
-      job.next_task.store(job.tasks, std::memory_order_relaxed);
+  for (std::int64_t i = 0; i < job.count; ++i) {
+    Job::Share& share = job.shares[(thread + i) % job.count];
+    while (!share.done()) {
+      const std::int64_t index = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (index >= share.end) break;
+      try {
+        job.task(index);
+      } catch (...) {
+        if (!job.failed.exchange(true)) job.error = std::current_exception();
+        job.skip_rest();
+      }
     }
   }
 }
@@ -112,20 +137,20 @@ void ThreadPool::run_tasks(Job& job) {
 ThreadPool::Job* ThreadPool::find_job() {
   Job* best = nullptr;
   for (Job* job = jobs_; job; job = job->following) {
-    if (job->next_task.load(std::memory_order_relaxed) >= job->tasks) continue;
+    if (job->done()) continue;
     if (!best || job->helpers.load() < best->helpers.load()) best = job;
   }
   return best;
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int thread) {
   std::unique_lock lock(mutex_);
   for (;;) {
     const std::uint64_t seen = submissions_.load(std::memory_order_relaxed);
     if (Job* job = find_job()) {
       job->helpers.fetch_add(1);
       lock.unlock();
-      run_tasks(*job);
+      run_tasks(*job, thread);
       lock.lock();
       // Under the mutex: as soon as the caller can see zero helpers, the job may be gone.
       if (job->helpers.fetch_sub(1) == 1) job_finished_.notify_all();
@@ -145,7 +170,7 @@ void ThreadPool::parallel_for(std::int64_t tasks, TaskRef task) {
     for (std::int64_t index = 0; index < tasks; ++index) task(index);
     return;
   }
-  Job job(task, tasks);
+  Job job(task, tasks, size_);
   int wake = 0;
   {
     std::lock_guard lock(mutex_);
@@ -157,7 +182,7 @@ void ThreadPool::parallel_for(std::int64_t tasks, TaskRef task) {
     wake = static_cast<int>(std::min<std::int64_t>(asleep_, tasks - 1));
   }
   for (; wake > 0; --wake) work_arrived_.notify_one();
-  run_tasks(job);
+  run_tasks(job, 0);
   spin([&] { return job.helpers.load() == 0; }, kPatience);
   {
     std::unique_lock lock(mutex_);

@@ -55,9 +55,9 @@ class ThreadPool {
   struct Job;
 
   void start_workers();
-  void work();
+  void work(int thread);
   Job* find_job();
-  static void run_tasks(Job& job);
+  static void run_tasks(Job& job, int thread);
 
   const int size_;
   const int process_;
