@@ -166,6 +166,10 @@ MatmulPlan::MatmulPlan(const Matmul& given, const MatmulMode& mode)
   for (const Matmul::Batch& dim : batches_) batch_count_ *= dim.size;
   streamed_ = row_count_ <= kStreamedRows && matmul.b.format == DataFormat::SEN169_FP16 &&
               small_float(matmul.a.format) && !chunked_;
+  const std::int64_t panel = kernels_.panel_columns;
+  in_place_ = float_c() && !streamed_ && !chunked_ && matmul.k > 0 && matmul.bias.operand < 0 &&
+              matmul.alpha == 1 && rows_.size() == 1 && matmul.n % panel == 0 &&
+              (matmul.n <= c_lanes_ || c_lanes_ == panel);
 }
 
 MatmulPlan::Place MatmulPlan::place(const std::vector<Matmul::Batch>& dims, std::int64_t index) {
@@ -263,13 +267,6 @@ void MatmulPlan::unpack_rows(const Operands& operands, const Block& block, std::
                 a + row * row_stride);
 }
 
-void MatmulPlan::unpack_streamed_rows(const Operands& operands, const Block& block, std::int64_t k,
-                                      std::int64_t depth, float* a) const {
-  unpack_rows(operands, block, k, depth, kStreamDepth, a);
-  for (std::int64_t row = 0; row < block.rows; ++row, a += kStreamDepth)
-    for (std::int64_t i = 0; i < depth; ++i) a[i] *= kStreamScale;
-}
-
 /// `b` is the start of the batch. Whether all numbers are known to be finite.
 bool MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns,
                             std::int64_t k, std::int64_t depth, const Workspace& space) const {
@@ -292,12 +289,11 @@ bool MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_
   return false;
 }
 
-void MatmulPlan::multiply(const Operands& operands, const Block& block,
-                          const Workspace& space) const {
+void MatmulPlan::multiply(const Operands& operands, const Block& block, const Workspace& space,
+                          const Sums& sums) const {
   const std::byte* const b = operands.b + (matmul_.b.offset + block.batch.b) * b_.unpacking.width;
   const auto kernel = integers_ ? kernels_.multiply_integers : kernels_.multiply;
   const std::int64_t step = chunked_ ? kChunk : kBlockDepth;
-  float* const target = chunked_ ? space.chunk : space.sums;
   const auto unpack_a = [&](std::int64_t k, float* a) {
     unpack_rows(operands, block, k, std::min(step, matmul_.k - k), kBlockStride, a);
   };
@@ -306,8 +302,9 @@ void MatmulPlan::multiply(const Operands& operands, const Block& block,
     const bool finite =
         pack_panel(b, block.column + column,
                    std::min(kernels_.panel_columns, block.columns - column), k, depth, space);
-    kernel(block.rows, depth, a, space.panel, target + column, space.stride, chunked_ || k == 0,
-           finite && small_float(matmul_.a.format));
+    kernel(block.rows, depth, a, space.panel,
+           sums.at + column / kernels_.panel_columns * sums.panel_stride, sums.stride,
+           chunked_ || k == 0, finite && small_float(matmul_.a.format));
   };
   if (keeps_rows(block)) {
     // Few rows: the right operand is what takes time. Read it in the order of memory.
@@ -354,7 +351,7 @@ void MatmulPlan::stream(const Operands& operands, const Block& block,
   const std::byte* const b = operands.b + (matmul_.b.offset + block.batch.b) * b_.unpacking.width;
   for (std::int64_t k = 0; k < matmul_.k; k += kStreamDepth) {
     const std::int64_t depth = std::min(kStreamDepth, matmul_.k - k);
-    unpack_streamed_rows(operands, block, k, depth, space.a);
+    unpack_rows(operands, block, k, depth, kStreamDepth, space.a);
     for (std::int64_t column = 0; column < block.columns; column += kStreamColumns) {
       const std::int64_t stick = (block.column + column) / kStreamColumns;
       const std::int64_t offset = k * matmul_.b.stride + stick * b_.stick_stride;
@@ -402,13 +399,19 @@ void MatmulPlan::dot(const Operands& operands, const Block& block, const Workspa
   constexpr std::int64_t kDepthSticks = kStreamDepth / (2 * kMaxPanelColumns);
   for (std::int64_t first = 0; first < sticks; first += kDepthSticks) {
     const std::int64_t end = std::min(first + kDepthSticks, sticks);
-    unpack_streamed_rows(operands, block, first * lanes,
-                         std::min(end * lanes, matmul_.k) - first * lanes, space.a);
+    unpack_rows(operands, block, first * lanes, std::min(end * lanes, matmul_.k) - first * lanes,
+                kStreamDepth, space.a);
     for (std::int64_t start = first; start < end; start = by_sticks ? start + 1 : end)
       for (std::int64_t column = 0; column < block.columns; column += kDotColumns)
         for (std::int64_t stick = start; stick < (by_sticks ? start + 1 : end); ++stick)
           run(stick * lanes, column);
   }
+}
+
+/// What is streamed comes out divided by kStreamScale.
+void MatmulPlan::unscale(const Block& block, const Workspace& space) const {
+  for (std::int64_t row = 0; row < block.rows; ++row)
+    kernels_.finish(space.sums + row * space.stride, nullptr, block.columns, kStreamScale, 0);
 }
 
 void MatmulPlan::finish(const Operands& operands, const Block& block,
@@ -435,18 +438,14 @@ void MatmulPlan::finish(const Operands& operands, const Block& block,
     } else {
       kernels_.finish(sums, bias, block.columns, static_cast<float>(matmul_.alpha),
                       static_cast<float>(matmul_.beta));
+      if (float_c()) kernels_.quiet(sums, block.columns);
     }
     std::byte* const c = operands.c + (matmul_.c.offset + block.batch.c + at.c) * c_width;
     for (std::int64_t done = 0; done < block.columns;) {
       const std::int64_t column = block.column + done, lane = column % c_lanes_;
       const std::int64_t run = std::min(block.columns - done, c_lanes_ - lane);
       std::byte* const to = c + (column / c_lanes_ * matmul_.c.n_stick_stride + lane) * c_width;
-      // The one format whose encoding would let the bits of a NaN through.
-      if (!integers_ && matmul_.c.format == DataFormat::IEEE_FP32) {
-        kernels_.copy_quiet(sums + done, reinterpret_cast<float*>(to), run);
-      } else {
-        encode_(sums + done, to, static_cast<std::size_t>(run));
-      }
+      encode_(sums + done, to, static_cast<std::size_t>(run));
       done += run;
     }
   }
@@ -473,23 +472,48 @@ MatmulPlan::Workspace MatmulPlan::workspace(const Block& block) const {
   return space;
 }
 
+/// Where there is nothing to do with sums but to store them, and panels of B make sticks of C.
+MatmulPlan::Sums MatmulPlan::sums_in_c(const Operands& operands, const Block& block) const {
+  const std::int64_t panel = kernels_.panel_columns;
+  const std::int64_t panel_stride = matmul_.n <= c_lanes_ ? panel : matmul_.c.n_stick_stride;
+  const std::int64_t first = matmul_.c.offset + block.batch.c + block.row * rows_[0].c +
+                             block.column / panel * panel_stride;
+  return {reinterpret_cast<float*>(operands.c) + first, rows_[0].c, panel_stride};
+}
+
+void MatmulPlan::run_in_place(const Operands& operands, const Block& block,
+                              const Workspace& space) const {
+  const Sums sums = sums_in_c(operands, block);
+  multiply(operands, block, space, sums);
+  // Rows of a stick mostly follow each other.
+  const std::int64_t columns = kernels_.panel_columns;
+  const std::int64_t together = sums.stride == columns ? block.rows : 1;
+  for (std::int64_t panel = 0; panel < block.columns / columns; ++panel)
+    for (std::int64_t row = 0; row < block.rows; row += together)
+      kernels_.quiet(sums.at + panel * sums.panel_stride + row * sums.stride, together * columns);
+}
+
 void MatmulPlan::run(const Operands& operands, const Block& block) const {
   const Workspace space = workspace(block);
+  if (in_place_) return run_in_place(operands, block, space);
+  const Sums sums{chunked_ ? space.chunk : space.sums, space.stride, kernels_.panel_columns};
   if (matmul_.k == 0) {
     std::fill_n(space.sums, block.rows * space.stride, 0.0f);
   } else if (!streamed_) {
-    multiply(operands, block, space);
+    multiply(operands, block, space, sums);
   } else if (matmul_.b.sticks == Matmul::Sticks::along_k) {
     dot(operands, block, space);
+    unscale(block, space);
   } else {
     Block sticks = block, rest = block;
     sticks.columns = block.columns / kStreamColumns * kStreamColumns;
     rest.column += sticks.columns, rest.columns -= sticks.columns;
     if (sticks.columns > 0) stream(operands, sticks, space);
+    unscale(sticks, space);
     if (rest.columns > 0) {
-      Workspace behind = space;
-      behind.sums += sticks.columns;
-      multiply(operands, rest, behind);
+      Sums behind = sums;
+      behind.at += sticks.columns;
+      multiply(operands, rest, space, behind);
     }
   }
   finish(operands, block, space);

@@ -76,6 +76,11 @@ class MatmulPlan {
     std::int64_t rows, columns;  // of a block
     std::int64_t row_blocks, column_blocks;
   };
+  /// Of a block's products.
+  struct Sums {
+    float* at;
+    std::int64_t stride, panel_stride;  // from a row to the next, and from a panel of B
+  };
   /// Where a thread keeps what it works on.
   struct Workspace {
     float* sums;  // [rows][stride]
@@ -94,20 +99,25 @@ class MatmulPlan {
                    float* numbers) const;
   void unpack_rows(const Operands& operands, const Block& block, std::int64_t k, std::int64_t depth,
                    std::int64_t row_stride, float* a) const;
-  void unpack_streamed_rows(const Operands& operands, const Block& block, std::int64_t k,
-                            std::int64_t depth, float* a) const;
   bool pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns, std::int64_t k,
                   std::int64_t depth, const Workspace& space) const;
-  void multiply(const Operands& operands, const Block& block, const Workspace& space) const;
+  void multiply(const Operands& operands, const Block& block, const Workspace& space,
+                const Sums& sums) const;
   bool keeps_rows(const Block& block) const;
+  Sums sums_in_c(const Operands& operands, const Block& block) const;
   void add_chunk(const Block& block, const Workspace& space, bool first) const;
   void stream(const Operands& operands, const Block& block, const Workspace& space) const;
   void dot(const Operands& operands, const Block& block, const Workspace& space) const;
+  void unscale(const Block& block, const Workspace& space) const;
+  void run_in_place(const Operands& operands, const Block& block, const Workspace& space) const;
   void finish(const Operands& operands, const Block& block, const Workspace& space) const;
+  /// The one format whose encoding would let the bits of a NaN through.
+  bool float_c() const { return !integers_ && matmul_.c.format == DataFormat::IEEE_FP32; }
 
   const Matmul matmul_;
   const bool integers_, chunked_, merged_;
   bool streamed_;
+  bool in_place_;  // sums of products are elements of C
   const MatmulKernels& kernels_;
   Line a_, b_, bias_;
   std::int64_t c_lanes_;

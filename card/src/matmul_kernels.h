@@ -32,7 +32,7 @@ inline constexpr int64_t kBlockStride = kBlockDepth + 16;
 /// at most this many rows.
 inline constexpr int64_t kStreamDepth = 4096;
 inline constexpr int64_t kStreamRows = 4;
-/// They take the right operand divided by this, the left one times it: exact for all of DLFloat16.
+/// They take the right operand divided by this, and so their sums are: exact for all of DLFloat16.
 inline constexpr float kStreamScale = 0x1p-32f;
 /// Columns that `stream` computes at once: a stick of DLFloat16.
 inline constexpr int64_t kStreamColumns = 64;
@@ -62,7 +62,7 @@ struct MatmulKernels {
                             float* sums, int64_t sums_stride, bool first, bool skips_zeros);
 
   /// As `multiply` for few rows and kStreamColumns columns of DLFloat16, read where they are;
-  /// a has kStreamDepth numbers a row, times kStreamScale; `stride` counts elements.
+  /// a has kStreamDepth numbers a row; `stride` counts elements. Sums are divided by kStreamScale.
   void (*stream)(bool merged, int64_t rows, int64_t depth, const float* a, const void* b,
                  int64_t stride, float* sums, int64_t sums_stride, bool first);
   /// The same for columns whose elements lie side by side along K, `depth` of them in one whole
@@ -73,8 +73,8 @@ struct MatmulKernels {
   /// sums = alpha * sums + beta * bias; bias may be null.
   void (*finish)(float* sums, const float* bias, int64_t n, float alpha, float beta);
   void (*finish_integers)(float* sums, const float* bias, int64_t n, uint32_t alpha, uint32_t beta);
-  /// A copy in which any NaN is the positive quiet one.
-  void (*copy_quiet)(const float* sums, float* to, int64_t n);
+  /// Makes any NaN the positive quiet one.
+  void (*quiet)(float* numbers, int64_t n);
 };
 
 namespace baseline {

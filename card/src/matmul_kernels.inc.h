@@ -380,8 +380,9 @@ void finish(float* sums, const float* bias, int64_t n, float alpha, float beta) 
   }
 }
 
-void copy_quiet(const float* sums, float* __restrict to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = sums[i] == sums[i] ? sums[i] : __builtin_nanf("");
+void quiet(float* numbers, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (numbers[i] != numbers[i]) numbers[i] = __builtin_nanf("");
 }
 
 void finish_integers(float* sums, const float* bias, int64_t n, uint32_t alpha, uint32_t beta) {
@@ -407,7 +408,7 @@ constexpr MatmulKernels kKernels{
     .dot = dot,
     .finish = finish,
     .finish_integers = finish_integers,
-    .copy_quiet = copy_quiet,
+    .quiet = quiet,
 };
 
 }  // namespace

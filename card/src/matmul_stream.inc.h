@@ -20,45 +20,96 @@ inline Floats scaled_from_dl16(Signed placed, Signed codes, int32_t bits) {
 #endif
 }
 
+/// Pairs of elements that lie side by side, as words: two vectors of elements, those with even and
+/// those with odd numbers. Which costs less than to take them in their order.
+template <bool merged, bool exact>
+inline void scaled_from_pairs(Words pairs, Floats& even, Floats& odd) {
+  const Signed both = reinterpret_cast<Signed>(pairs);
+  even = scaled_from_dl16<merged, exact>((both << 16) >> 2, both, 0x7FFF);
+  odd = scaled_from_dl16<merged, exact>(both >> 2, both, 0x7FFF0000);
+}
+
+/// Two vectors of numbers in their order as vectors of even and odd ones, or the other way.
+inline void part(Floats& a, Floats& b) {
+  Signed even, odd;
+  for (int i = 0; i < kLanes; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
+  const Floats first = __builtin_shuffle(a, b, even);
+  b = __builtin_shuffle(a, b, odd);
+  a = first;
+}
+inline void join(Floats& a, Floats& b) {
+  Signed low, high;
+  for (int i = 0; i < kLanes; ++i) {
+    low[i] = i / 2 + i % 2 * kLanes;
+    high[i] = low[i] + kLanes / 2;
+  }
+  const Floats first = __builtin_shuffle(a, b, low);
+  b = __builtin_shuffle(a, b, high);
+  a = first;
+}
+
+// So many steps of K are done again if there are special codes among them, which are rare.
+constexpr int64_t kStreamGroup = 32;
+
+/// Adds steps of K to the sums, and says whether it has been right: without `exact` it is not if
+/// there are special codes.
 template <bool merged, bool exact, int rows>
-inline void stream_group(int64_t count, const float* a, const uint16_t* b, int64_t stride,
+inline bool stream_group(int64_t count, const float* a, const uint16_t* b, int64_t stride,
                          Floats (&total)[rows][kStreamVectors]) {
+  Codes largest{};
 #pragma GCC unroll 1
   for (int64_t k = 0; k < count; ++k, b += stride) {
+    // Into the outer cache: the first-level one has too few places for lines on their way.
+    __builtin_prefetch(b + kPrefetchSticks * stride, 0, 1);
+    __builtin_prefetch(b + kPrefetchSticks * stride + kStickLanes / 2, 0, 1);
 #pragma GCC unroll 4
-    for (int v = 0; v < kStreamVectors; ++v) {
-      const Signed codes = load_halves(b + v * kLanes);
-      const Floats right = scaled_from_dl16<merged, exact>(codes << 14, codes, 0x7FFF);
+    for (int v = 0; v < kStreamVectors; v += 2) {
+      const Words pairs = load<Words>(b + v * kLanes);
+      const Codes codes = reinterpret_cast<Codes>(pairs) << 1;
+      largest = codes > largest ? codes : largest;
+      Floats right[2];
+      scaled_from_pairs<merged, exact>(pairs, right[0], right[1]);
 #pragma GCC unroll 4
-      for (int r = 0; r < rows; ++r)
-        total[r][v] = multiply_add(broadcast<Floats>(a + r * kStreamDepth + k), right, total[r][v]);
+      for (int r = 0; r < rows; ++r) {
+        const Floats left = broadcast<Floats>(a + r * kStreamDepth + k);
+        total[r][v] = multiply_add(left, right[0], total[r][v]);
+        total[r][v + 1] = multiply_add(left, right[1], total[r][v + 1]);
+      }
     }
   }
+  return exact || !is_special<merged>(largest);
 }
 
 template <bool merged, int rows>
 void stream_columns(int64_t depth, const float* a, const uint16_t* b, int64_t stride, float* sums,
                     int64_t sums_stride, bool first) {
-  Floats total[rows][kStreamVectors];
+  Floats total[rows][kStreamVectors], before[rows][kStreamVectors];
 #pragma GCC unroll 4
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kStreamVectors; ++v)
-      total[r][v] = first ? Floats{} : load<Floats>(sums + r * sums_stride + v * kLanes);
-  for (int64_t k = 0; k < depth; k += kGroup) {
-    const uint16_t* const group = b + k * stride;
-    const int64_t count = depth - k < kGroup ? depth - k : kGroup;
-    if (any_special<merged, kStreamVectors>(group, stride, count)) [[unlikely]] {
-      stream_group<merged, true, rows>(count, a + k, group, stride, total);
-    } else {
-      stream_group<merged, false, rows>(count, a + k, group, stride, total);
+    for (int v = 0; v < kStreamVectors; v += 2) {
+      const float* const from = sums + r * sums_stride + v * kLanes;
+      total[r][v] = first ? Floats{} : load<Floats>(from);
+      total[r][v + 1] = first ? Floats{} : load<Floats>(from + kLanes);
+      part(total[r][v], total[r][v + 1]);
     }
+  for (int64_t k = 0; k < depth; k += kStreamGroup) {
+    const uint16_t* const group = b + k * stride;
+    const int64_t count = depth - k < kStreamGroup ? depth - k : kStreamGroup;
+    __builtin_memcpy(before, total, sizeof total);
+    if (stream_group<merged, false, rows>(count, a + k, group, stride, total)) [[likely]] continue;
+    __builtin_memcpy(total, before, sizeof total);
+    stream_group<merged, true, rows>(count, a + k, group, stride, total);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kStreamVectors; ++v)
-      store(sums + r * sums_stride + v * kLanes, total[r][v]);
+    for (int v = 0; v < kStreamVectors; v += 2) {
+      float* const to = sums + r * sums_stride + v * kLanes;
+      join(total[r][v], total[r][v + 1]);
+      store(to, total[r][v]);
+      store(to + kLanes, total[r][v + 1]);
+    }
 }
 
 template <bool merged, int rows>

@@ -217,6 +217,32 @@ TEST(nan_and_infinity_go_where_they_belong) {
   }
 }
 
+TEST(sums_formed_in_c_are_those_of_a_workspace) {
+  Random random(12);
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const std::int64_t k : {64, 300}) {
+    for (const bool one_stick : {true, false}) {
+      Matmul product = product_of(40, 128, k, F::SEN169_FP16, F::SEN169_FP16, F::IEEE_FP32);
+      product.a.m_stride = product.b.stride = 64;
+      product.a.k_stick_stride = 64 * 40, product.b.stick_stride = 64 * k;
+      product.c.m_stride = one_stick ? 128 : 32;
+      product.c.n_stick_stride = one_stick ? 32 : 32 * 40;
+      MatmulCase test{product, {}, {}, {}, {}};
+      test.fill(random, 2);
+      test.b.set(right_place(product, 17, 5), infinity);
+      test.a.set(left_place(product, 3, 17), -infinity);
+      test.a.set(left_place(product, 4, 5), nan);
+      // The same rows as two batches of B: they have no one stride, as far as a plan can see.
+      MatmulCase halves = test;
+      halves.product.m = 20;
+      halves.product.batch = {{2, 20 * product.a.m_stride, 0, 20 * product.c.m_stride, 0}};
+      for (const SimdLevel level : simd_levels())
+        CHECK(test.run(mode_at(level)) == halves.run(mode_at(level)));
+      check_exact(test);
+    }
+  }
+}
+
 TEST(zeros_at_the_end_of_rows_still_meet_infinity) {
   Random random(10);
   const double infinity = std::numeric_limits<double>::infinity();
