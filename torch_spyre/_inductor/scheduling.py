@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
+from itertools import groupby, pairwise
 from typing import Any
 
 import sympy
@@ -63,7 +64,18 @@ class SuperDSCScheduling(BaseScheduling):
         pass
 
     def ready_to_flush(self) -> bool:
-        return False
+        return self.scheduler.current_node in self._not_to_be_overtaken
+
+    @cached_property
+    def _not_to_be_overtaken(self) -> set[BaseSchedulerNode]:
+        """What Inductor does not ask to write before it changes streams, or calls something that
+        has no device, such as to record an event."""
+        streams = self.scheduler.node_to_stream
+        return {
+            node
+            for node, following in pairwise(self.scheduler.nodes)
+            if following.get_device() is None or streams.get(following) != streams.get(node)
+        }
 
     def flush(self) -> None:
         nodes, self.pending = self.pending, []

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.stream_utils import get_stream_name
+from torch._inductor.virtualized import V
 
 from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre.constants import DEVICE_NAME
@@ -13,6 +15,8 @@ from torch_spyre.constants import DEVICE_NAME
 
 class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
     """Inductor's Python wrapper, which also knows our kernels."""
+
+    streams_found = False
 
     @staticmethod
     def create(
@@ -43,6 +47,18 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
     def generate(self, is_inference: bool) -> Any:
         graph_hints().check_all_used()
         return super().generate(is_inference)
+
+    def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
+        """Before the first: Inductor finds streams where it guards a device, which ours needs not."""
+        scheduler = V.graph.scheduler
+        if not self.streams_found:
+            self.streams_found = True
+            objects = "torch._dynamo.graph_bytecode_inputs.get_external_object_by_index"
+            index = scheduler.current_device.index
+            self.writeline(f"default_stream = torch.accelerator.current_stream({index})")
+            for stream, user_object in scheduler.stream_idx_to_user_obj_idx.items():
+                self.writeline(f"{get_stream_name(stream)} = {objects}({user_object})")
+        return super().codegen_cuda_stream_enter(stream_idx)
 
     def make_allocation(
         self,

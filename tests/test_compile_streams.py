@@ -1,0 +1,55 @@
+"""Streams and events inside of compiled functions, and calls that have no use for them."""
+
+import pytest
+import torch
+from compiling import card, same_as_eager
+
+
+@pytest.fixture(scope="module")
+def side():
+    return torch.Stream(device="spyre")
+
+
+def on_a_side_stream(x, side):
+    y = x + 1
+    with side:
+        z = torch.softmax(y * 2, -1)
+    return z - x
+
+
+def with_an_event_of_the_current_stream(x, side):
+    y = x * 2
+    current = torch.accelerator.current_stream()
+    current.record_event().wait(current)
+    return y
+
+
+def from_stream_to_stream(x, side):
+    ready, done = torch.Event(device="spyre"), torch.Event(device="spyre")
+    y = x * 2
+    ready.record()
+    with side:
+        ready.wait()
+        z = y + x.sum(-1, keepdim=True)
+        done.record()
+    done.wait()
+    return z + x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [on_a_side_stream, with_an_event_of_the_current_stream, from_stream_to_stream],
+)
+def test_streams_inside_of_graphs(function, side):
+    same_as_eager(function, card(8, 64), side, exact=function is not on_a_side_stream)
+
+
+def test_calls_ask_for_no_stream_that_nothing_uses(monkeypatch):
+    torch._dynamo.reset()
+    x = card(8, 64)
+    compiled = torch.compile(lambda x: x + 1)
+    expected = compiled(x)
+    asked = []
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda *args: asked.append(args))
+    assert torch.equal(compiled(x).cpu(), expected.cpu())
+    assert not asked
