@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import torch
 
-
 WARM_SECONDS = 0.01
 
 

@@ -549,12 +549,12 @@ def _short_calls() -> Iterator[None]:
     def uses_objects(root: torch.nn.Module, graph: torch.fx.Graph) -> bool:
         if len(graph_bytecode_inputs.index_to_bytecode_constructor) > 1:
             return True  # not only the current stream, which is always there
-        graphs = [graph, *(part.graph for part in root.modules() if hasattr(part, "graph"))]
+        parts = [part for part in root.modules() if isinstance(part, torch.fx.GraphModule)]
         return any(
             node.target is graph_bytecode_inputs.get_external_object_by_index
             or getattr(node.target, "namespace", None) == "streams"
-            for graph in graphs
-            for node in graph.nodes
+            for each in (graph, *(part.graph for part in parts))
+            for node in each.nodes
         )
 
     def compile_and_call_fx_graph(self: Any, tx: Any, rv: Any, root: Any) -> Any:

@@ -199,11 +199,13 @@ MatmulPlan::Split MatmulPlan::split(int threads) const {
   std::int64_t rows = even(row_count_, kBlockRows, tile);
   std::int64_t columns = even(n, streamed_ ? kStreamedColumns : kBlockColumns, kStreamColumns);
   if (threads > 1 && work() >= kParallelWork) {
-    // Some more blocks than threads, so that a slow thread does not hold the others up.
+    // More blocks than threads, so that a slow thread does not hold the others up; of small ones
+    // many, as all of such a product takes no longer than some threads need to wake up.
+    const std::int64_t wanted = (streamed_ ? 8 : 3) * threads;
     const auto blocks = [&] {
       return batch_count_ * divide_up(row_count_, rows) * divide_up(n, columns);
     };
-    while (blocks() < 3 * threads) {
+    while (blocks() < wanted) {
       if (columns > kStreamColumns && (columns >= rows || rows <= 4 * tile)) {
         columns = round_up(columns / 2, kStreamColumns);
       } else if (rows > 4 * tile) {

@@ -16,6 +16,22 @@ namespace {
 // Deeper than any tiling a person can follow, and shallow enough for every stack.
 constexpr int kMaxLoopDepth = 16;
 
+/// Where the operands of each core are.
+class CoreOperands {
+ public:
+  CoreOperands(std::size_t cores, std::size_t operands)
+      : operands_(operands), extents_(cores * operands), cores_(cores) {}
+  std::int64_t count() const { return static_cast<std::int64_t>(cores_); }
+  std::span<Extent> of(std::int64_t core) {
+    return std::span(extents_).subspan(static_cast<std::size_t>(core) * operands_, operands_);
+  }
+
+ private:
+  std::size_t operands_;
+  std::vector<Extent> extents_;
+  std::size_t cores_;
+};
+
 class CoresStep : public Step {
  public:
   explicit CoresStep(PayloadReader& reader) {
@@ -192,10 +208,9 @@ class CoresStep : public Step {
   }
 
   void run_cores(std::span<const Extent> operands, const Scratchpads::Turn* pads) const {
-    std::vector<std::vector<Extent>> cores(static_cast<std::size_t>(cores_));
+    CoreOperands cores(static_cast<std::size_t>(cores_), operands_.size());
     for (std::int64_t core = 0; core < cores_; ++core) {
-      std::vector<Extent>& mine = cores[static_cast<std::size_t>(core)];
-      mine.resize(operands_.size());
+      const std::span<Extent> mine = cores.of(core);
       for (std::size_t i = 0; i < mine.size(); ++i) {
         const Operand& operand = operands_[i];
         if (operand.end == 0) continue;
@@ -211,34 +226,38 @@ class CoresStep : public Step {
   }
 
   /// All cores side by side, but for steps that run at once.
-  static void run_together(std::span<const Node> nodes, std::vector<std::vector<Extent>>& cores) {
+  static void run_together(std::span<const Node> nodes, CoreOperands& cores) {
     while (!nodes.empty()) {
       const auto alone = static_cast<std::size_t>(
           std::find_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.waits; }) -
           nodes.begin());
       if (alone > 0)
-        ThreadPool::shared().parallel_for(
-            static_cast<std::int64_t>(cores.size()), [&](std::int64_t core) {
-              run_nodes(nodes.first(alone), core, cores[static_cast<std::size_t>(core)]);
-            });
+        ThreadPool::shared().parallel_for(cores.count(), [&](std::int64_t core) {
+          run_nodes(nodes.first(alone), core, cores.of(core));
+        });
       nodes = nodes.subspan(alone);
       if (nodes.empty()) return;
       const Node& node = nodes.front();
       nodes = nodes.subspan(1);
       if (node.at_once) {
-        node.at_once(cores[static_cast<std::size_t>(node.first_core)]);
+        node.at_once(cores.of(node.first_core));
         continue;
       }
       for (std::int64_t i = 0; i < node.count; ++i) {
         run_together(node.body, cores);
-        for (std::vector<Extent>& operands : cores) move_on(node, operands, 1);
+        move_all_on(node, cores, 1);
       }
-      for (std::vector<Extent>& operands : cores) move_on(node, operands, -node.count);
+      move_all_on(node, cores, -node.count);
     }
   }
 
+  static void move_all_on(const Node& node, CoreOperands& cores, std::int64_t iterations) {
+    for (std::int64_t core = 0; core < cores.count(); ++core)
+      move_on(node, cores.of(core), iterations);
+  }
+
   static void run_nodes(std::span<const Node> nodes, std::int64_t core,
-                        std::vector<Extent>& operands) {
+                        std::span<Extent> operands) {
     for (const Node& node : nodes) {
       if (node.step) {
         if (node.first_core <= core && core < node.end_core) node.step->run(operands);
@@ -252,7 +271,7 @@ class CoresStep : public Step {
     }
   }
 
-  static void move_on(const Node& node, std::vector<Extent>& operands, std::int64_t iterations) {
+  static void move_on(const Node& node, std::span<Extent> operands, std::int64_t iterations) {
     for (const CoreProgram::Advance& advance : node.advances) {
       Extent& operand = operands[static_cast<std::size_t>(advance.operand)];
       operand.data += advance.bytes * iterations;

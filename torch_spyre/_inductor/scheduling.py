@@ -43,6 +43,8 @@ class _Planned:
 class SuperDSCScheduling(BaseScheduling):
     """Writes kernels for the spyre device."""
 
+    scheduler: Any
+
     def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
         self.pending: list[SchedulerNode] = []
@@ -71,10 +73,14 @@ class SuperDSCScheduling(BaseScheduling):
         """What Inductor does not ask to write before it changes streams, or calls something that
         has no device, such as to record an event."""
         streams = self.scheduler.node_to_stream
+
+        def waits(following: BaseSchedulerNode) -> bool:
+            return following.get_device() is None and isinstance(following.node, ir.FallbackKernel)
+
         return {
             node
             for node, following in pairwise(self.scheduler.nodes)
-            if following.get_device() is None or streams.get(following) != streams.get(node)
+            if waits(following) or streams.get(following) != streams.get(node)
         }
 
     def flush(self) -> None:

@@ -49,8 +49,8 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
         return super().generate(is_inference)
 
     def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
-        """Before the first: Inductor finds streams where it guards a device, which ours needs not."""
-        scheduler = V.graph.scheduler
+        """Inductor finds streams where it guards a device, which ours need not be: found here."""
+        scheduler: Any = V.graph.scheduler
         if not self.streams_found:
             self.streams_found = True
             objects = "torch._dynamo.graph_bytecode_inputs.get_external_object_by_index"
