@@ -97,7 +97,8 @@ void stream_columns(int64_t depth, const float* a, const uint16_t* b, int64_t st
     const uint16_t* const group = b + k * stride;
     const int64_t count = depth - k < kStreamGroup ? depth - k : kStreamGroup;
     __builtin_memcpy(before, total, sizeof total);
-    if (stream_group<merged, false, rows>(count, a + k, group, stride, total)) [[likely]] continue;
+    if (stream_group<merged, false, rows>(count, a + k, group, stride, total)) [[likely]]
+      continue;
     __builtin_memcpy(total, before, sizeof total);
     stream_group<merged, true, rows>(count, a + k, group, stride, total);
   }
@@ -196,18 +197,20 @@ inline bool dot_stick(int64_t depth, const float* a, const uint16_t* b, int64_t 
       }
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < 2 * kPairs; ++i) {
-      if (!whole && k + i >= depth) break;
+    for (int i = 0; i < kPairs; ++i) {
 #pragma GCC unroll 2
       for (int v = 0; v < kDotVectors; ++v) {
-        const Signed both = reinterpret_cast<Signed>(pairs[v][i / 2]);
-        const Floats right = i % 2 == 0
-                                 ? scaled_from_dl16<merged, exact>((both << 16) >> 2, both, 0x7FFF)
-                                 : scaled_from_dl16<merged, exact>(both >> 2, both, 0x7FFF0000);
+        Floats right[2];
+        scaled_from_pairs<merged, exact>(pairs[v][i], right[0], right[1]);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          const int64_t at = k + 2 * i + half;
+          if (!whole && at >= depth) break;
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; ++r)
-          total[r][v] =
-              multiply_add(broadcast<Floats>(a + r * kStreamDepth + k + i), right, total[r][v]);
+          for (int r = 0; r < rows; ++r)
+            total[r][v] = multiply_add(broadcast<Floats>(a + r * kStreamDepth + at), right[half],
+                                       total[r][v]);
+        }
       }
     }
   }
