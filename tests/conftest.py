@@ -129,16 +129,16 @@ def planned(monkeypatch):
     """A function's results, compiled, and the kernels that were planned for it."""
     import torch
 
-    from torch_spyre._inductor.planning import plan_kernel
+    from torch_spyre._inductor.planning import plan_kernels
 
     made = []
 
-    def plan(ops):
-        kernel = plan_kernel(ops)
-        made.append(kernel)
-        return kernel
+    def plan(*args):
+        kernels = plan_kernels(*args)
+        made.extend(kernels)
+        return kernels
 
-    monkeypatch.setattr("torch_spyre._inductor.scheduling.plan_kernel", plan)
+    monkeypatch.setattr("torch_spyre._inductor.scheduling.plan_kernels", plan)
 
     def run(function, *args):
         made.clear()

@@ -138,7 +138,7 @@ def test_a_kernel_that_cannot_be_planned_leaves_what_is_known(tmp_path, monkeypa
     def stubborn(ops):
         raise Unsupported("it will not", op=ops[0])
 
-    monkeypatch.setattr(scheduling, "plan_kernel", lambda ops: observed(stubborn, ops))
+    monkeypatch.setattr(scheduling, "settle", lambda ops: observed(stubborn, ops))
     with (
         torch._dynamo.config.patch(debug_dir_root=str(tmp_path)),
         torch._inductor.config.patch({"trace.enabled": True}),

@@ -258,7 +258,7 @@ def test_a_fault_of_the_compiler_is_one_of_these_errors_too(monkeypatch):
     def broken(*args):
         raise KeyError("nobody thought of this")
 
-    monkeypatch.setattr(scheduling, "plan_kernel", broken)
+    monkeypatch.setattr(scheduling, "plan_kernels", broken)
     error = refusal(lambda x: x + 1, card(5))
     assert isinstance(error.reason, CompilerFault)
     assert "nobody thought of this" in str(error)

@@ -445,7 +445,7 @@ def test_graphs_that_run_op_by_op_are_named(monkeypatch):
     def refuse(ops):
         raise Unsupported("not today")
 
-    monkeypatch.setattr(scheduling, "plan_kernel", refuse)
+    monkeypatch.setattr(scheduling, "settle", refuse)
     report = torch_spyre.explain(lambda x: x.sin() + 17, card(64, 64))
     [reason] = report.compilation.op_by_op
     assert reason.startswith("not today")

@@ -89,7 +89,10 @@ def test_every_field_missing_or_different(bundle, number):
     assert outcomes.count(False) > len(outcomes) / 4
 
 
-@pytest.mark.parametrize("bundle", ["add", "loop", "loop_baked", "softmax", "broadcast"])
+LINES = ["add", "loop", "loop_baked", "softmax", "broadcast", "../together/kernel_1"]
+
+
+@pytest.mark.parametrize("bundle", LINES)
 def test_every_line_missing_doubled_or_changed(bundle):
     files = bundle_files(GOLDEN / bundle)
     lines = files.mlir.split("\n")

@@ -117,6 +117,11 @@ VARIABLES = [
         "LX_RING_MOVES", "1", "compiler: 0 moves nothing from the LX of a core to that of another"
     ),
     Variable(
+        "LX_ACROSS_KERNELS",
+        "1",
+        "compiler: 0 leaves nothing in LX for the next kernel; VF never does",
+    ),
+    Variable(
         "SPYRE_INDUCTOR_AUTO_TILING",
         "1",
         "compiler: 0 makes no loops over tiles but those of hints",

@@ -58,7 +58,7 @@ std::shared_ptr<Card> SoftPlatform::open(int index, Mode mode) {
                                               mode_name(mode) + " mode");
     return card;
   }
-  auto card = std::make_shared<SoftCard>(limits_of(mode));
+  auto card = std::make_shared<SoftCard>(limits_of(mode), mode == Mode::virtual_);
   opened = {card, mode};
   return card;
 }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "environment.h"
-#include "spyre/program.h"
 #include "step_payload.h"
 
 namespace spyre::card {
@@ -67,6 +66,7 @@ void SoftProgram::decode(std::span<const std::byte> binary) {
   std::memcpy(&header, binary.data(), sizeof header);
   auto rest = checked_body(binary, header);
   std::optional<std::vector<Account>> accounts;
+  bool hands_over = false;
 
   for (std::size_t index = 0; index < header.steps; ++index) {
     const std::string step = "step " + std::to_string(index);
@@ -80,12 +80,14 @@ void SoftProgram::decode(std::span<const std::byte> binary) {
              " words, but the program ends after " +
              std::to_string(rest.size() / sizeof(std::int64_t)));
     const auto payload = rest.first(payload_bytes);
-    if (head.opcode != static_cast<std::uint32_t>(Opcode::accounts)) {
-      add(decode_step(index, head.opcode, payload));
-    } else if (accounts) {
-      refuse(step + ", opcode: a program has its accounts once");
-    } else {
+    if (head.opcode == static_cast<std::uint32_t>(Opcode::accounts)) {
+      if (accounts) refuse(step + ", opcode: a program has its accounts once");
       accounts = decode_accounts(index, payload);
+    } else if (head.opcode == static_cast<std::uint32_t>(Opcode::handover)) {
+      if (std::exchange(hands_over, true)) refuse(step + ", opcode: a program hands over once");
+      handover_ = decode_handover(index, payload);
+    } else {
+      add(decode_step(index, head.opcode, payload));
     }
     rest = rest.subspan(payload_bytes);
   }
@@ -131,14 +133,27 @@ void SoftProgram::check(std::span<const Extent> operands) const {
   }
 }
 
-void SoftProgram::run(std::span<const Extent> operands) const {
-  if (!uses_scratchpads_) {
-    for (const auto& step : steps_) step->run(operands);
-    return;
+void SoftProgram::check_follows(const SoftProgram* before) const {
+  for (const ScratchpadBytes& found : handover_.found) {
+    const auto covers = [&](const ScratchpadBytes& left) { return left.covers(found); };
+    if (before && std::ranges::any_of(before->handover_.left, covers)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "launch: the program reads bytes " + std::to_string(found.begin) + ".." +
+                    std::to_string(found.end) + " of the scratchpads of " +
+                    std::to_string(found.cores) + " cores, which the program launched before it " +
+                    (before ? "does not leave there; launch it behind the one it was compiled with"
+                            : "has to leave there; launch both together"));
   }
-  // One turn for all steps: what one leaves there another may read.
-  const Scratchpads::Turn turn(memory_->scratchpads());
-  for (const auto& step : steps_) step->run(operands, turn);
+}
+
+void SoftProgram::run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const {
+  for (const auto& step : steps_) {
+    if (turn) {
+      step->run(operands, *turn);
+    } else {
+      step->run(operands);
+    }
+  }
 }
 
 }  // namespace spyre::card

@@ -17,6 +17,7 @@
 #include "scratchpads.h"
 #include "spyre/card.h"
 #include "spyre/cost.h"
+#include "spyre/program.h"
 
 namespace spyre::card {
 
@@ -67,6 +68,9 @@ std::unique_ptr<const Step> decode_step(std::size_t index, std::uint32_t opcode,
 /// What the accounts of a program say: the step at `index`, which is not run.
 std::vector<Account> decode_accounts(std::size_t index, std::span<const std::byte> payload);
 
+/// What a program finds and leaves in the scratchpads: the step at `index`, which is not run.
+Handover decode_handover(std::size_t index, std::span<const std::byte> payload);
+
 class SoftProgram : public Program {
  public:
   /// Throws Error(invalid_argument), or OutOfMemory if the program segment is full.
@@ -87,8 +91,13 @@ class SoftProgram : public Program {
   bool first_launch() const { return !launched_.exchange(true, std::memory_order_relaxed); }
   /// Throws Error(invalid_argument) unless there are enough operands and each is large enough.
   void check(std::span<const Extent> operands) const;
-  /// The operands have passed check().
-  void run(std::span<const Extent> operands) const;
+  /// Throws Error(invalid_argument) unless the program launched directly before it, together with
+  /// it, leaves what it finds in the scratchpads. Null: there is none.
+  void check_follows(const SoftProgram* before) const;
+  const Handover& handover() const { return handover_; }
+  bool uses_scratchpads() const { return uses_scratchpads_; }
+  /// The operands have passed check(). `turn` is there if the program uses scratchpads.
+  void run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const;
 
  private:
   /// What launches must give for an operand, and the step that asks for it.
@@ -106,6 +115,7 @@ class SoftProgram : public Program {
   std::vector<std::unique_ptr<const Step>> steps_;
   std::vector<Requirement> requirements_;  // one an operand
   Bill bill_;
+  Handover handover_;
   mutable std::atomic<bool> launched_ = false;
   bool uses_scratchpads_ = false;
   Handle handle_ = nullptr;

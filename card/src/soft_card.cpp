@@ -9,9 +9,10 @@
 
 namespace spyre::card {
 
-SoftCard::SoftCard(const MemoryLimits& limits)
+SoftCard::SoftCard(const MemoryLimits& limits, bool shared)
     : properties_{"IBM Spyre (software card)", "dd2", static_cast<int>(kCores), limits.card_bytes,
                   static_cast<std::uint64_t>(kLxBytesPerCore)},
+      shared_(shared),
       memory_(std::make_shared<DeviceMemory>(limits)),
       clock_(std::make_shared<Clock>()) {}
 
@@ -31,6 +32,10 @@ std::unique_ptr<Event> SoftCard::create_event() { return std::make_unique<SoftEv
 
 std::shared_ptr<const Program> SoftCard::load_program(std::span<const std::byte> binary) {
   auto program = std::make_shared<const SoftProgram>(binary, memory_);
+  if (shared_ && !program->handover().found.empty())
+    throw Error(ErrorCode::invalid_argument,
+                "program: it reads what another program left in the scratchpads, but the card is "
+                "shared (VF): others use them in between; compile it for VF");
   clock_->program_loaded();
   return program;
 }

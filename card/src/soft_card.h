@@ -15,7 +15,8 @@ namespace spyre::card {
 /// Streams, events and programs hold what they need of the card and may outlive it.
 class SoftCard : public Card {
  public:
-  explicit SoftCard(const MemoryLimits& limits);
+  /// `shared`: what a program leaves in the scratchpads is gone before the next begins.
+  explicit SoftCard(const MemoryLimits& limits, bool shared = false);
 
   const Properties& properties() const override { return properties_; }
 
@@ -44,6 +45,7 @@ class SoftCard : public Card {
   std::exception_ptr drain() const;
 
   const Properties properties_;
+  const bool shared_;
   const std::shared_ptr<DeviceMemory> memory_;
   const std::shared_ptr<Clock> clock_;
   mutable std::mutex mutex_;

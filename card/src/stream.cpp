@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,11 @@ std::uint64_t check_transfer(const DataConversion& conversion, bool to_card, con
     throw Error(ErrorCode::invalid_argument,
                 "transfer '" + conversion.name + "': the host pointer is null");
   return elements * static_cast<std::uint64_t>(format.bits) / 8;
+}
+
+/// The program of a launch that SoftProgram::from() has taken.
+const SoftProgram& checked(const Launch& launch) {
+  return static_cast<const SoftProgram&>(*launch.program);
 }
 
 }  // namespace
@@ -90,31 +96,54 @@ void SoftStream::transfer(Engine engine, const std::byte* src, std::byte* dst,
       });
 }
 
-void SoftStream::launch(std::shared_ptr<const Program> program, std::span<const Handle> operands,
-                        Submit submit, Retained retained) {
-  const auto& loaded = SoftProgram::from(program.get());
+void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retained retained) {
+  std::size_t count = 0;
+  for (const Launch& each : launches) count += each.operands.size();
   std::array<Extent, kFewOperands> few;
   std::vector<Extent> many;
-  if (operands.size() > few.size()) many.resize(operands.size());
-  const std::span<Extent> extents =
-      many.empty() ? std::span<Extent>(few).first(operands.size()) : std::span<Extent>(many);
-  for (std::size_t i = 0; i < operands.size(); ++i) extents[i] = memory_->locate(operands[i]);
-  loaded.check(extents);
+  if (count > few.size()) many.resize(count);
+  Extent* const extents = many.empty() ? few.data() : many.data();
+  Extent* next = extents;
+  const SoftProgram* before = nullptr;
+  for (const Launch& each : launches) {
+    const auto& loaded = SoftProgram::from(each.program.get());
+    const std::span<Extent> own(next, each.operands.size());
+    for (const Handle operand : each.operands) *next++ = memory_->locate(operand);
+    loaded.check(own);
+    loaded.check_follows(before);
+    before = &loaded;
+  }
 
   queue_->submit(
       submit,
       [&] {
-        clock_->launch(loaded.bill(), loaded.first_launch() ? loaded.bytes() : 0, time_, submit);
+        for (const Launch& each : launches) {
+          const SoftProgram& loaded = checked(each);
+          clock_->launch(loaded.bill(), loaded.first_launch() ? loaded.bytes() : 0, time_, submit);
+        }
       },
       [&] {
-        loaded.run(extents);
+        run(*memory_, launches, extents);
         retained.reset();
       },
       [&]() -> WorkQueue::Work {
-        return [program = std::move(program), &loaded,
-                kept = std::vector<Extent>(extents.begin(), extents.end()),
-                retained = std::move(retained)] { loaded.run(kept); };
+        return [kept_launches = std::vector<Launch>(launches.begin(), launches.end()),
+                kept = std::vector<Extent>(extents, next), memory = memory_,
+                retained = std::move(retained)] { run(*memory, kept_launches, kept.data()); };
       });
+}
+
+/// In one turn: what a program leaves in the scratchpads, the next may read. The operands of all
+/// launches are in one row; of the launches' own only the number counts.
+void SoftStream::run(const DeviceMemory& memory, std::span<const Launch> launches,
+                     const Extent* operands) {
+  std::optional<Scratchpads::Turn> turn;
+  for (const Launch& each : launches) {
+    const SoftProgram& loaded = checked(each);
+    if (loaded.uses_scratchpads() && !turn) turn.emplace(memory.scratchpads());
+    loaded.run({operands, each.operands.size()}, turn ? &*turn : nullptr);
+    operands += each.operands.size();
+  }
 }
 
 void SoftStream::host_callback(std::function<void()> function) {

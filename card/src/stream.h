@@ -24,8 +24,8 @@ class SoftStream : public Stream {
                Submit submit, Retained retained) override;
   void to_host(Handle device, void* host, std::size_t host_bytes, DataConversion conversion,
                Submit submit, Retained retained) override;
-  void launch(std::shared_ptr<const Program> program, std::span<const Handle> operands,
-              Submit submit, Retained retained) override;
+  using Stream::launch;
+  void launch(std::span<const Launch> launches, Submit submit, Retained retained) override;
   void host_callback(std::function<void()> function) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
@@ -39,6 +39,8 @@ class SoftStream : public Stream {
  private:
   void transfer(Engine engine, const std::byte* src, std::byte* dst, DataConversion conversion,
                 std::uint64_t device_bytes, Submit submit, Retained retained);
+  static void run(const DeviceMemory& memory, std::span<const Launch> launches,
+                  const Extent* operands);
 
   const std::shared_ptr<DeviceMemory> memory_;
   const std::shared_ptr<Clock> clock_;

@@ -39,7 +39,8 @@ class SpyreCacheKey(CustomGraphModulePass):
         pass
 
     def uuid(self) -> str:
-        return f"{compiler_digest()} {_more.get()}"
+        survive = _C._scratchpads_survive()  # decides what kernels hand over in LX
+        return f"{compiler_digest()} {survive} {_more.get()}"
 
 
 @functools.cache

@@ -74,6 +74,8 @@ lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
 lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
 # What cores have other parts of than the next op wants goes from scratchpad to scratchpad.
 lx_ring_moves: bool = environment_flag("LX_RING_MOVES", True)
+# What a kernel hands to the next stays there, too, where it survives: not on a VF, a shared card.
+lx_across_kernels: bool = environment_flag("LX_ACROSS_KERNELS", True)
 # Ops whose intermediates do not fit there run in loops over tiles, if the cost model says it pays.
 auto_tiling: bool = environment_flag("SPYRE_INDUCTOR_AUTO_TILING", True)
 # The part of a core's scratchpad (LX) that the planner leaves to the back end.

@@ -41,12 +41,11 @@ codegen = logging.getLogger("spyre.inductor.codegen")
 
 
 @contextlib.contextmanager
-def watching_passes() -> Iterator[list[Pass]]:
-    """The passes that run inside, if there is a debug directory to write them to."""
-    record: list[Pass] = []
+def watching_passes(record: list[Pass]) -> Iterator[None]:
+    """Passes that run inside are appended, if there is a debug directory to write them to."""
     try:
         with watching(record) if _directory() is not None else contextlib.nullcontext():
-            yield record
+            yield
     except Unsupported as error:
         _write_failure(record, error)
         raise
@@ -162,7 +161,7 @@ def _write_kernel(folder: Path, kernel: Kernel) -> None:
     (folder / "op_specs.txt").write_text(kernel_source(kernel))
     (folder / "residents.txt").write_text(_residents(kernel))
     try:
-        bundle_of(kernel.specs).write(folder)
+        bundle_of(kernel.specs, kernel.handover).write(folder)
         compile_to_spyrecode(folder, folder / "spyrecode")
     except (Unsupported, MalformedBundle) as error:
         (folder / "error.txt").write_text(f"{error}\n")
@@ -173,6 +172,7 @@ def _residents(kernel: Kernel) -> str:
     lines = [
         f"{r.name}: {r.bytes} bytes in {r.where} at {r.address}, ops {r.first} to {r.last}"
         + (f"; not in LX: {r.reason}" if r.reason else "")
+        + (f"; {r.across} across kernels" if r.across else "")
         for r in kernel.residents
     ]
     return "\n".join([*lines, f"a pool of {kernel.pool_bytes} bytes", ""])

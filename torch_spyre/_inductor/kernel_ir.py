@@ -178,6 +178,7 @@ class Resident(NamedTuple):
     first: int
     last: int
     reason: str = ""  # why it is not in LX
+    across: str = ""  # kernels: "found" from the one before, "left" for the next, or both
 
 
 def has_symbols(numbers: Any) -> bool:

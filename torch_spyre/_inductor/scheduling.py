@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -14,6 +14,7 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
+from torch_spyre import _C
 from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.build_kernel import (
     KernelBuilder,
@@ -25,19 +26,28 @@ from torch_spyre._inductor.build_kernel import (
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
 from torch_spyre._inductor.hinted_graph import refuse_hints
+from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.observe import Pass
-from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
+from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernels, settle
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
 LOOK_AHEAD = 32  # nodes beyond a kernel's that are planned to see whether the next can be longer
 
 
 @dataclass
-class _Planned:
-    kernel: Kernel
+class _Settled:
+    """A kernel of which splits and places are not planned yet."""
+
+    ops: list[KernelOp]
     nodes: list[SchedulerNode]
     inside: list[str]  # buffers that only the kernel knows
+    buffers: dict[str, Buffer]
     passes: list[Pass]  # what a debug directory shows
+
+    @property
+    def copies_views(self) -> bool:
+        """Whether something is done before its launch or after it."""
+        return any(a.buffer.view for op in self.ops for a in (*op.inputs, op.output))
 
 
 class SuperDSCScheduling(BaseScheduling):
@@ -87,12 +97,19 @@ class SuperDSCScheduling(BaseScheduling):
         nodes, self.pending = self.pending, []
         if not nodes:
             return
+        settled: list[_Settled] = []
         for kernel in [nodes] if config.fusion else [[node] for node in nodes]:
             for dynamic, run in _runs(kernel):
-                (self._write_template if dynamic else self._write_kernel)(run)
+                if dynamic:
+                    self._write_kernels(settled)
+                    settled = []
+                    self._write_template(run)
+                else:
+                    settled += self._settled(run)
+        self._write_kernels(settled)
         self.free_buffers_in_scheduler()
 
-    def _write_kernel(self, nodes: list[SchedulerNode]) -> None:
+    def _settled(self, nodes: list[SchedulerNode]) -> Iterator[_Settled]:
         """Kernels for all nodes, each as long as it can be.
 
         How long that is turns out by planning. Mostly all of them are one; if not, it looks ahead
@@ -100,30 +117,53 @@ class SuperDSCScheduling(BaseScheduling):
         """
         ahead = len(nodes)
         while nodes:
-            planned = self._longest_kernel(nodes[:ahead])
-            count = len(planned.nodes)
+            kernel = self._longest_kernel(nodes[:ahead])
+            count = len(kernel.nodes)
             if count == ahead < len(nodes):
                 ahead *= 2
                 continue
-            self._mark_run(planned.nodes, planned.inside)
-            source = kernel_source(planned.kernel)
-            about = _for_people(planned.kernel)
-            name = self._define("async_compile.sdsc", source, planned.nodes, about)
-            debug.kernel_made(name, planned.kernel, planned.nodes, planned.passes)
-            args = map(_on_card, planned.kernel.operands)
-            V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
+            yield kernel
             nodes = nodes[count:]
             ahead = count + LOOK_AHEAD  # layers are alike
 
+    def _write_kernels(self, settled: list[_Settled]) -> None:
+        """Plans and writes kernels that are launched one after the other."""
+        keep = config.lx_planning and config.lx_across_kernels and _C._scratchpads_survive()
+        for alone, run in groupby(settled, lambda kernel: not keep or kernel.copies_views):
+            for kernels in [[kernel] for kernel in run] if alone else [list(run)]:
+                self._write_together(kernels)
+
+    def _write_together(self, settled: list[_Settled]) -> None:
+        """Kernels with nothing in between, so that what one hands to the next may stay in LX."""
+        nodes = [node for each in settled for node in each.nodes]
+        inside = {name for each in settled for name in each.inside}
+        between = [name for name in self._seen_only_by(nodes) if name not in inside]
+        buffers = {name: buffer for each in settled for name, buffer in each.buffers.items()}
+        with debug.watching_passes(settled[0].passes), about_kernel(nodes, buffers):
+            kernels = plan_kernels([each.ops for each in settled], between)
+        outside = {name for kernel in kernels for name in kernel.operands}
+        self._mark_run(nodes, [*inside, *(name for name in between if name not in outside)])
+        launches: list[tuple[str, list[str]]] = []
+        for each, kernel in zip(settled, kernels, strict=True):
+            source, about = kernel_source(kernel), _for_people(kernel)
+            name = self._define("async_compile.sdsc", source, each.nodes, about)
+            debug.kernel_made(name, kernel, each.nodes, each.passes)
+            launches.append((name, [_on_card(operand) for operand in kernel.operands]))
+            if not kernel.handover.left:
+                V.graph.wrapper_code.writeline(_call(launches))
+                launches = []
+
     def _longest_kernel(
         self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
-    ) -> _Planned:
+    ) -> _Settled:
         """A kernel of as many of the first nodes as can be."""
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
         builder = self._built(nodes, inside)
+        passes: list[Pass] = []
         try:
-            with debug.watching_passes() as passes, about_kernel(nodes, builder.buffers):
-                return _Planned(plan_kernel(builder.ops), list(nodes), inside, passes)
+            with debug.watching_passes(passes), about_kernel(nodes, builder.buffers):
+                ops = settle(builder.ops)
+                return _Settled(ops, list(nodes), inside, builder.buffers, passes)
         except MustSplit as split:
             if split.writes:
                 return self._longest_kernel(nodes, {*known_outside, split.buffer})
@@ -187,6 +227,15 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _call(launches: list[tuple[str, list[str]]]) -> str:
+    """The line of the wrapper that launches kernels with their arguments."""
+    if len(launches) == 1:
+        ((name, args),) = launches
+        return f"{name}.run({', '.join(args)})"
+    texts = (f"({name}, ({''.join(f'{arg}, ' for arg in args)}))" for name, args in launches)
+    return f"run_together({', '.join(texts)})"
 
 
 def _for_people(kernel: Kernel) -> str:

@@ -39,6 +39,7 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
             from torch_spyre._C import _empty_strided as empty_strided_spyre
             from torch_spyre._inductor.kernel_ir import Ramp
             from torch_spyre.execution.async_compile import SpyreAsyncCompile
+            from torch_spyre.execution.kernel_runner import run_together
             async_compile = SpyreAsyncCompile()
             """,
             strip=True,

@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from torch_spyre.backend.errors import MalformedBundle
-from torch_spyre.backend.sdsc import CARD_BYTES, CoreMaps, DeviceOp, read_superdsc
+from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
+from torch_spyre.backend.sdsc import CARD_BYTES, STICK_BYTES, CoreMaps, DeviceOp, read_superdsc
+from torch_spyre.machine import load as load_machine
 
 FILE = "bundle.mlir"
 MAX_LOOP_DEPTH = 16  # of the card
+CORES = int(load_machine().value("card.cores"))
+LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Bundle:
     where: str
     parameters: list[str]
     nodes: list[Node] = field(default_factory=list)
+    handover: Handover = NO_HANDOVER
 
     @property
     def has_pool(self) -> bool:
@@ -124,6 +129,9 @@ _STATEMENTS = {
         r'\{sdsc_filename="([^"]+)"(?:, "symbol_ids"=\[([^\]]*)\])?\}$'
     ),
     "for": re.compile(rf"scf\.for {_NAME} = {_NAME} to {_NAME} step {_NAME} \{{$"),
+    "lx": re.compile(
+        r"sdscbundle\.lx_(found|left) \{begin=(\d{1,18}), end=(\d{1,18}), cores=(\d{1,18})\}$"
+    ),
     "extract": re.compile(rf"{_NAME} = sdscbundle\.input_arg_extract value from {_NAME} : .*$"),
 }
 
@@ -141,6 +149,7 @@ class _Parser:
         self.parameters: dict[str, str] = {}  # name of the argument -> whose address
         self.ops: dict[str, DeviceOp] = {}
         self.core_maps: CoreMaps = {}
+        self.lx: dict[str, list[LxBytes]] = {"found": [], "left": []}
 
     def refuse(self, why: str) -> MalformedBundle:
         return MalformedBundle(f"{self.files.where}/{FILE}", f"line {self.number}", why)
@@ -179,7 +188,8 @@ class _Parser:
         if self.at != len(self.lines):
             self.next()
             raise self.refuse("text after the end of the module")
-        return Bundle(self.files.where, list(self.parameters.values()), nodes)
+        handover = Handover(**self.lx)
+        return Bundle(self.files.where, list(self.parameters.values()), nodes, handover)
 
     def body(self, end: str) -> list[Node]:
         nodes: list[Node] = []
@@ -208,6 +218,16 @@ class _Parser:
         if match[2] not in self.parameters:
             raise self.refuse(f"{match[2]} is not a parameter")
         self.values[match[1]] = Address(self.parameters[match[2]])
+
+    def _lx(self, match: re.Match[str]) -> None:
+        if self.loops or (match[1] == "found" and self.ops):
+            raise self.refuse("what is found in LX stands before all ops, what is left behind them")
+        begin, end, cores = map(int, match.groups()[1:])
+        if not begin < end <= LX_BYTES or begin % STICK_BYTES or end % STICK_BYTES:
+            raise self.refuse(f"bytes {begin}..{end} are no sticks of LX, which has {LX_BYTES}")
+        if not 1 <= cores <= CORES:
+            raise self.refuse(f"{cores} cores: a card has {CORES}")
+        self.lx[match[1]].append(LxBytes(begin, end, cores))
 
     def _constant(self, match: re.Match[str]) -> None:
         self.values[match[1]] = Address(offset=int(match[2]))
@@ -259,6 +279,8 @@ class _Parser:
         return Loop(match[1], count, body)
 
     def _execute(self, match: re.Match[str]) -> Execute:
+        if self.lx["left"]:
+            raise self.refuse("an op after what is left in LX: that stands behind all ops")
         operands, texts = _parts(match[1]), _parts(match[3] or "")
         if len(operands) != len(texts):
             raise self.refuse(f"{len(operands)} operands, but {len(texts)} symbol ids")

@@ -5,7 +5,7 @@ A bundle that passes touches only its tensors and scratchpads, with no two cores
 
 from __future__ import annotations
 
-from torch_spyre.backend.bundle import Bundle, Execute, Node
+from torch_spyre.backend.bundle import FILE, LX_BYTES, Bundle, Execute, Node
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.places import (
     SEGMENT_BYTES,
@@ -15,23 +15,24 @@ from torch_spyre.backend.places import (
     place_of,
     region_of,
 )
-from torch_spyre.backend.program import SCRATCHPAD
+from torch_spyre.backend.program import SCRATCHPAD, LxBytes
 from torch_spyre.backend.sdsc import CARD_BYTES, DeviceOp, Tensor
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
-LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
 
 
 def check(bundle: Bundle) -> None:
     """Raises :class:`MalformedBundle` for what would go wrong on the card."""
-    _Checker(bundle).nodes(bundle.nodes, {})
+    checker = _Checker(bundle)
+    checker.nodes(bundle.nodes, {})
+    checker.end()
 
 
 class _Checker:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
-        self.in_lx: list[tuple[int, int, int]] = []  # (begin, end, cores) of what was written
+        self.in_lx: list[LxBytes] = [*bundle.handover.found]  # and what was written
 
     def nodes(self, nodes: list[Node], counts: dict[str, int]) -> None:
         for node in nodes:
@@ -53,7 +54,19 @@ class _Checker:
         for region in inputs:
             _check_overlap(op, region, output)
         if output.place.operand == SCRATCHPAD:
-            self.in_lx.append((output.begin, output.end, op.cores))
+            self.in_lx.append(LxBytes(output.begin, output.end, op.cores))
+
+    def end(self) -> None:
+        """What the bundle leaves in LX is there, and nothing was written over it."""
+        for left in self.bundle.handover.left:
+            last = next((known for known in reversed(self.in_lx) if known.meets(left)), None)
+            if last is None or not last.covers(left):
+                raise MalformedBundle(
+                    f"{self.bundle.where}/{FILE}",
+                    "sdscbundle.lx_left",
+                    f"bytes {left.begin}..{left.end} of the scratchpads of {left.cores} cores are "
+                    "not all that one op wrote there last, nor found; leave what is there",
+                )
 
     def _region(self, node: Execute, tensor: Tensor, counts: dict[str, int]) -> Region:
         region = region_of(node.op, tensor, place_of(self.bundle, node, tensor), counts)
@@ -73,23 +86,22 @@ class _Checker:
             if region.tensor.held:
                 self._check_others_wrote(op, region)
             elif not any(
-                begin < region.end and region.begin < end and cores >= op.cores
-                for begin, end, cores in self.in_lx
+                known.meets(LxBytes(region.begin, region.end, op.cores)) and known.cores >= op.cores
+                for known in self.in_lx
             ):
                 raise _refuse(
                     op,
                     region.tensor,
                     f"no op before wrote bytes {region.begin}..{region.end} of the scratchpads of "
-                    f"{op.cores} cores; a core reads only its own scratchpad",
+                    f"{op.cores} cores; a core reads only its own scratchpad, and what another "
+                    "bundle left there only if sdscbundle.lx_found says so",
                 )
 
     def _check_others_wrote(self, op: DeviceOp, region: Region) -> None:
         """All of it: what a core takes from another it cannot know by itself."""
         count = len(region.place.offsets)
-        if not any(
-            begin <= region.begin and region.end <= end and cores >= count
-            for begin, end, cores in self.in_lx
-        ):
+        wanted = LxBytes(region.begin, region.end, count)
+        if not any(known.covers(wanted) for known in self.in_lx):
             raise _refuse(
                 op,
                 region.tensor,

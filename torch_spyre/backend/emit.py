@@ -87,7 +87,7 @@ class _Emitter:
     def __init__(self, bundle: Bundle, groups: list[Group]) -> None:
         everything = [entry for group in groups for entry in _with_loops(group.works)]
         local = {SCRATCHPAD, 0} if bundle.has_pool else {SCRATCHPAD}
-        self.readers = Readers(everything, local.__contains__)
+        self.readers = Readers(everything, local.__contains__, bundle.handover.left)
 
     def cores(self, entries: Entries) -> Cores:
         operands: dict[Place, int] = {}

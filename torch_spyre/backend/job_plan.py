@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from torch_spyre._C import _Program
+from torch_spyre._C import _launch_together, _Program
 from torch_spyre.backend.account import accounts_in
 from torch_spyre.backend.errors import MalformedSpyreCode
 from torch_spyre.backend.program import MAGIC, program_bytes
@@ -30,20 +30,18 @@ from torch_spyre.backend.spyrecode import (
 )
 from torch_spyre.cost import Account
 
-Launch = Callable[[Sequence[torch.Tensor]], None]
-
 
 class JobPlan:
     """The steps of a kernel's run. Programs go to a card when first launched there."""
 
-    __slots__ = ("_launches", "_programs", "_steps", "_why_not", "job_allocation_size")
+    __slots__ = ("_loaded", "_programs", "_steps", "_why_not", "job_allocation_size")
 
     def __init__(self, code: SpyreCode, programs: Sequence[bytes], why_not: str = "") -> None:
         self._steps = [step.step_type for step in code.execution]
         self.job_allocation_size = code.allocation_bytes  #: bytes in the program segment
         self._programs = programs
         self._why_not = why_not  # if it cannot be launched
-        self._launches: dict[int, Sequence[Launch]] = {}  # by device
+        self._loaded: dict[int, Sequence[_Program]] = {}  # by device
 
     @property
     def num_steps(self) -> int:
@@ -66,12 +64,14 @@ class JobPlan:
             f"job_allocation_size={self.job_allocation_size}>"
         )
 
-    def load(self, device: int) -> Sequence[Launch]:
-        """Bring the programs to a card; returns what launches them there, in order."""
+    def load(self, device: int) -> Sequence[_Program]:
+        """The programs on a card, in order, brought there once."""
+        if device in self._loaded:
+            return self._loaded[device]
         if self._why_not:
             raise RuntimeError(self._why_not)
-        launches = [_Program(binary, device).launch for binary in self._programs]
-        return self._launches.setdefault(device, launches)
+        programs = [_Program(binary, device) for binary in self._programs]
+        return self._loaded.setdefault(device, programs)
 
 
 def prepare_kernel(
@@ -99,11 +99,18 @@ def prepare_kernel(
 def launch_jobplan(plan: JobPlan, args: Sequence[torch.Tensor]) -> None:
     """Run a plan on the current stream of the tensors' device: the pool, if any, comes first."""
     try:
-        launches = plan._launches[args[0].get_device()]
+        programs = plan._loaded[args[0].get_device()]
     except LookupError:
-        launches = plan.load(_device(args))
-    for launch in launches:
-        launch(args)
+        programs = plan.load(_device(args))
+    for program in programs:
+        program.launch(args)
+
+
+def launch_together(launches: Sequence[tuple[JobPlan, Sequence[torch.Tensor]]]) -> None:
+    """Run plans one after the other with nothing in between: each finds in the scratchpads what the
+    one before it leaves there."""
+    device = _device([tensor for _, args in launches for tensor in args])
+    _launch_together([(program, args) for plan, args in launches for program in plan.load(device)])
 
 
 def _device(args: Sequence[torch.Tensor]) -> int:

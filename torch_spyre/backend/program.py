@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch_spyre._C import DataFormats
 from torch_spyre.ops.table import OPS
@@ -28,6 +29,7 @@ OPCODES = {
     "cores": 10,
     "chain": 11,
     "accounts": 12,
+    "handover": 13,
 }
 NARROW_NONE, NARROW_BOOL, NARROW_UINT8 = 0, 1, 2
 FP32, INT64 = 0, 1  # compute types
@@ -339,8 +341,42 @@ def _nodes(nodes: Iterable[CoreStep | CoreLoop]) -> Words:
     return [len(nodes), *(word for node in nodes for word in node.words())]
 
 
+class LxBytes(NamedTuple):
+    """The same bytes of the scratchpads of cores 0, 1, ..."""
+
+    begin: int
+    end: int
+    cores: int
+
+    def meets(self, other: LxBytes) -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+    def covers(self, other: LxBytes) -> bool:
+        return self.begin <= other.begin and other.end <= self.end and other.cores <= self.cores
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What a program finds in the scratchpads, and what it leaves there: for the program that is
+    launched together with it, directly before or after. False if it is nothing."""
+
+    found: Sequence[LxBytes] = ()
+    left: Sequence[LxBytes] = ()
+    opcode = OPCODES["handover"]
+
+    def __bool__(self) -> bool:
+        return bool(self.found or self.left)
+
+    def words(self) -> Words:
+        ranges = [[len(each), *itertools.chain(*each)] for each in (self.found, self.left)]
+        return [*itertools.chain(*ranges)]
+
+
+NO_HANDOVER = Handover()
+
+
 class Entry(Protocol):
-    """What a program is made of: steps, and the accounts of ``account.py``."""
+    """What a program is made of: steps, the accounts of ``account.py``, a handover."""
 
     opcode: int
 

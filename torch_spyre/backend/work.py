@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from torch_spyre.backend.places import Place, Region, first_slice
-from torch_spyre.backend.program import SCRATCHPAD
+from torch_spyre.backend.program import SCRATCHPAD, LxBytes
 from torch_spyre.backend.sdsc import STICK_BYTES, DeviceOp, Dim, Tensor
 
 
@@ -90,17 +90,26 @@ def _without(values: dict[str, int], label: str) -> dict[str, int]:
 class Readers:
     """Which results are read later. Looks at the works of the whole program."""
 
-    def __init__(self, works: Sequence[tuple[Work, int | None]], locals: Callable[[int], bool]):
+    def __init__(
+        self,
+        works: Sequence[tuple[Work, int | None]],
+        locals: Callable[[int], bool],
+        left: Sequence[LxBytes] = (),
+    ):
         """``works`` in order, each with the number of the loop it is in, if any; ``locals`` says
-        whether memory of an operand is gone when the program ends."""
+        whether memory of an operand is gone when the program ends, but for what is ``left``."""
         self.works = works
         self.locals = locals
+        self.left = left
         self.position = {id(work.regions): i for i, (work, _) in enumerate(works)}
 
     def needed(self, work: Work, inside: list[Work]) -> bool:
         """Whether a result is read by a work that is not among ``inside``."""
         region = work.output
         if not self.locals(region.place.operand):
+            return True
+        written = LxBytes(region.begin, region.end, region.op.cores)
+        if region.place.operand == SCRATCHPAD and any(map(written.meets, self.left)):
             return True
         skipped = {id(other.regions) for other in inside}
         position = self.position[id(work.regions)]

@@ -242,6 +242,7 @@ void bind_devices(py::module& module) {
   module.def("_is_in_bad_fork", &runtime::in_bad_fork);
   module.def("_mark_bad_fork", &runtime::mark_bad_fork);
   module.def("device_count", [] { return visible_devices().cards.size(); });
+  module.def("_scratchpads_survive", [] { return visible_devices().mode != card::Mode::virtual_; });
   module.def("_is_available", [] { return visible_device_count() > 0; });
   module.def("set_device",
              [](std::int64_t device) { runtime::set_device(runtime::device_or_current(device)); });

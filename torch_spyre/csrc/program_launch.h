@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,5 +15,11 @@ namespace spyre {
 /// which lives until the launch has ended.
 void launch_program(const std::shared_ptr<const card::Program>& program,
                     c10::ArrayRef<at::Tensor> operands, card::Submit submit = card::Submit::either);
+
+using BoundProgram = std::pair<std::shared_ptr<const card::Program>, std::vector<at::Tensor>>;
+
+/// The same of several, with nothing in between: each finds in the scratchpads what the one before
+/// it leaves there.
+void launch_together(c10::DeviceIndex device, c10::ArrayRef<BoundProgram> launches);
 
 }  // namespace spyre

@@ -2,7 +2,9 @@
 // would take longer than the work, functions are Python's own kind of built-in.
 #include "program_module.h"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <ATen/ops/empty.h>
 #include <c10/util/SmallVector.h>
@@ -70,9 +72,30 @@ struct LoadedKernel {
 
   /// The first argument that is not what the kernel was made for, or -1: then it was launched.
   std::int64_t launch(const py::tuple& arguments) const {
+    Operands operands;
+    const std::int64_t misplaced = collect(arguments, operands);
+    if (misplaced >= 0) return misplaced;
+    const py::gil_scoped_release released;
+    if (pool_bytes > 0) operands[0] = new_pool();
+    launch_program(program.program, operands);
+    return -1;
+  }
+
+  /// The program and its operands, to be launched together with others; nothing if an argument is
+  /// not what the kernel was made for.
+  std::optional<std::pair<LoadedProgram, std::vector<at::Tensor>>> bind(
+      const py::tuple& arguments) const {
+    Operands operands;
+    if (collect(arguments, operands) >= 0) return std::nullopt;
+    if (pool_bytes > 0) operands[0] = new_pool();
+    return std::pair{program, std::vector<at::Tensor>(operands.begin(), operands.end())};
+  }
+
+ private:
+  /// All operands, the pool left open. Returns the first argument that is not as expected, or -1.
+  std::int64_t collect(const py::tuple& arguments, Operands& operands) const {
     TORCH_CHECK(arguments.size() >= expected.size(), "the kernel takes ", expected.size(),
                 " tensors, got ", arguments.size(), ".");
-    Operands operands;
     if (pool_bytes > 0) operands.emplace_back();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), i);
@@ -82,15 +105,27 @@ struct LoadedKernel {
       if (i < expected.size() && !expected[i].meets(tensor)) return static_cast<std::int64_t>(i);
     }
     operands.insert(operands.end(), constants.begin(), constants.end());
-    const py::gil_scoped_release released;
-    if (pool_bytes > 0)
-      operands[0] = at::empty(
-          pool_bytes,
-          at::device({c10::DeviceType::PrivateUse1, program.device}).dtype(c10::ScalarType::Char));
-    launch_program(program.program, operands);
     return -1;
   }
+
+  at::Tensor new_pool() const {
+    return at::empty(
+        pool_bytes,
+        at::device({c10::DeviceType::PrivateUse1, program.device}).dtype(c10::ScalarType::Char));
+  }
 };
+
+void launch_bound(const std::vector<std::pair<LoadedProgram, std::vector<at::Tensor>>>& launches) {
+  TORCH_CHECK_VALUE(!launches.empty(), "there is no program to launch.");
+  std::vector<BoundProgram> bound;
+  for (const auto& [program, operands] : launches) {
+    TORCH_CHECK(program.device == launches.front().first.device,
+                "programs of several cards cannot be launched together.");
+    for (const at::Tensor& operand : operands) program.check_device(operand);
+    bound.emplace_back(program.program, operands);
+  }
+  launch_together(launches.front().first.device, bound);
+}
 
 // ---------------------------------------------------------------------------------------- guards
 
@@ -172,7 +207,10 @@ void bind_programs(py::module& module) {
            }),
            py::arg("binary"), py::arg("device"), py::arg("expected"), py::arg("constants"),
            py::arg("pool_bytes"))
-      .def("launch", &LoadedKernel::launch, py::arg("arguments"));
+      .def("launch", &LoadedKernel::launch, py::arg("arguments"))
+      .def("bind", &LoadedKernel::bind, py::arg("arguments"));
+  module.def("_launch_together", &launch_bound, py::arg("launches"),
+             py::call_guard<py::gil_scoped_release>());
 
   module.def("_layout_guard", &layout_guard, py::arg("layout"));
   module.attr("_empty_strided") =

@@ -18,6 +18,7 @@ from torch_spyre._inductor.cache_key import compiler_digest
 from torch_spyre._inductor.errors import about_bundle
 from torch_spyre.backend import kernel_cache
 from torch_spyre.backend.places import SEGMENT_BYTES, TENSOR_SEGMENTS
+from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
 from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
@@ -50,27 +51,34 @@ class SpyreAsyncCompile(AsyncCompile):
         views: Views | None = None,
         sources: Sources = ((), ()),
         residents: Residents = (),
+        found: Sequence[tuple[int, int, int]] = (),
+        left: Sequence[tuple[int, int, int]] = (),
     ) -> SDSCKernelRunner | UnimplementedKernelRunner:
-        """A kernel from its OpSpecs, or from their text, which is read only if it is a new one."""
+        """A kernel from its OpSpecs, or from their text, which is read only if it is a new one.
+
+        ``found`` and ``left`` are fields of ``LxBytes``: its handover.
+        """
+        handover = Handover([LxBytes(*each) for each in found], [LxBytes(*each) for each in left])
         if not isinstance(specs, str):
             missing = _unimplemented(specs)
             if missing is not None:
                 return UnimplementedKernelRunner(name, missing)
             with about_bundle(name, lambda: specs):
-                binary = kernel_cache.compiled_program(bundle_of(specs))
+                binary = kernel_cache.compiled_program(bundle_of(specs, handover))
         else:
 
             def make() -> Bundle:
                 log.info("%s is not known yet: compiled", name)
-                return bundle_of(kernel_of(specs))
+                return bundle_of(kernel_of(specs), handover)
 
             options = sorted(_options().items())
-            source = f"{compiler_digest()}\n{options}\n{specs}"
+            source = f"{compiler_digest()}\n{options}\n{handover}\n{specs}"
             with about_bundle(name, lambda: kernel_of(specs)):
                 binary = kernel_cache.program_from(source, make)
         log.info("%s: a program of %d bytes", name, len(binary))
         if config.environment_number("DUMP_SPYRE_CODE", 0):
-            _keep_files(name, bundle_of(kernel_of(specs) if isinstance(specs, str) else specs))
+            entries = kernel_of(specs) if isinstance(specs, str) else specs
+            _keep_files(name, bundle_of(entries, handover))
         return SDSCKernelRunner(
             *(name, binary, expected, outputs, constants, pool_bytes, views, sources, residents)
         )
@@ -93,12 +101,12 @@ def _options() -> dict[str, bool]:
     }
 
 
-def bundle_of(specs: Sequence[KernelEntry]) -> Bundle:
+def bundle_of(specs: Sequence[KernelEntry], handover: Handover = NO_HANDOVER) -> Bundle:
     from torch_spyre._inductor.codegen.bundle import make_bundle
 
     options = _options()
     options["symbolic"] |= not _can_be_baked(specs)  # specs are part of a kernel's key, too
-    return make_bundle(specs, **options)
+    return make_bundle(specs, handover, **options)
 
 
 def _keep_files(name: str, bundle: Bundle) -> None:

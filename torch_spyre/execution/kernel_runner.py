@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -27,9 +27,10 @@ Constants = Sequence[tuple[float | Ramp, torch.dtype]]
 # Size, stride and offset in the storage, by the number of the argument.
 Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]]
 
+Launch = tuple["SDSCKernelRunner", tuple[torch.Tensor, ...]]
+
 # Around every launch while somebody records: torch_spyre.explanation.
-watch: Callable[[SDSCKernelRunner, Sequence[torch.Tensor]], AbstractContextManager[None]] | None
-watch = None
+watch: Callable[[Sequence[Launch]], AbstractContextManager[None]] | None = None
 
 
 class SDSCKernelRunner:
@@ -73,7 +74,7 @@ class SDSCKernelRunner:
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""
         if watch is not None:
-            with watch(self, args):
+            with watch([(self, args)]):
                 self._run(args)
         else:
             self._run(args)
@@ -111,34 +112,71 @@ def launch_kernel(kernel: SDSCKernelRunner, args: tuple[torch.Tensor, ...]) -> N
     """Launch a kernel on the current stream of its arguments' device, without waiting for it."""
     device = args[0].get_device()
     loaded = kernel.loaded.get(device) or kernel.load(device)
-    if loaded.launch(args) >= 0:
-        _launch_on_copies(kernel, loaded, args)
-
-
-def _launch_on_copies(
-    kernel: SDSCKernelRunner, loaded: _C._Kernel, args: tuple[torch.Tensor, ...]
-) -> None:
-    """Some tensor does not lie as the kernel was compiled for: use one that does."""
-    operands = list(args)
-    copied = []
-    for i, (layout, stride, offset) in enumerate(kernel.expected):
-        tensor = args[i]
-        placed = tensor.device_tensor_layout() == layout  # type: ignore[attr-defined]
-        if placed and list(tensor.stride()) == stride and tensor.storage_offset() == offset:
-            continue
-        span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
-        with torch.spyre.device(tensor.device):  # type: ignore[attr-defined]
-            storage = _C.spyre_empty_with_layout([offset + span], [1], tensor.dtype, layout)
-        log.info("%s: argument %d does not lie as expected, and is copied", kernel.name, i)
-        view = storage.as_strided(tensor.shape, stride, offset)
-        view.copy_(tensor)
-        operands[i] = view
-        if i in kernel.outputs:
-            copied.append((tensor, view))
-    failed = loaded.launch(tuple(operands))
+    if loaded.launch(args) < 0:
+        return
+    copies = _Copies()
+    failed = loaded.launch(copies.instead_of(args, kernel))
     assert failed < 0, f"{kernel.name}: argument {failed} still does not fit"
-    for tensor, view in copied:
-        tensor.copy_(view)
+    copies.write_back()
+
+
+def run_together(*launches: Launch) -> None:
+    """What generated code calls for kernels of which each finds in LX what the one before it leaves
+    there: they run with nothing in between."""
+    with watch(launches) if watch is not None else nullcontext():
+        device = next(tensor.get_device() for _, args in launches for tensor in args)
+        copies = _Copies()
+        bound = []
+        for kernel, args in launches:
+            loaded = kernel.loaded.get(device) or kernel.load(device)
+            program = loaded.bind(args) or loaded.bind(copies.instead_of(args, kernel))
+            assert program is not None, f"{kernel.name}: an argument still does not fit"
+            bound.append(program)
+        _C._launch_together(bound)
+        copies.write_back()
+
+
+class _Copies:
+    """Of tensors that do not lie as kernels were compiled for: used instead.
+
+    A tensor has one copy for all kernels launched together; they expect the same of it.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, torch.Tensor] = {}  # by the identity of tensors
+        self.written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def instead_of(
+        self, args: tuple[torch.Tensor, ...], kernel: SDSCKernelRunner
+    ) -> tuple[torch.Tensor, ...]:
+        """The arguments of a kernel that lie as it expects."""
+        operands = list(args)
+        for i, (layout, stride, offset) in enumerate(kernel.expected):
+            tensor = args[i]
+            placed = tensor.device_tensor_layout() == layout  # type: ignore[attr-defined]
+            if placed and list(tensor.stride()) == stride and tensor.storage_offset() == offset:
+                continue
+            log.info("%s: argument %d does not lie as expected, and is copied", kernel.name, i)
+            if id(tensor) not in self.of:
+                self.of[id(tensor)] = _copy(tensor, layout, stride, offset)
+            operands[i] = self.of[id(tensor)]
+            if i in kernel.outputs:
+                self.written[id(tensor)] = tensor, operands[i]
+        return tuple(operands)
+
+    def write_back(self) -> None:
+        for tensor, copy in self.written.values():
+            tensor.copy_(copy)
+
+
+def _copy(
+    tensor: torch.Tensor, layout: SpyreTensorLayout, stride: list[int], offset: int
+) -> torch.Tensor:
+    """The same, lying so."""
+    span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
+    with torch.spyre.device(tensor.device):  # type: ignore[attr-defined]
+        storage = _C.spyre_empty_with_layout([offset + span], [1], tensor.dtype, layout)
+    return storage.as_strided(tensor.shape, stride, offset).copy_(tensor)
 
 
 class UnimplementedKernelRunner:

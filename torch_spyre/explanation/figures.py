@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch_spyre.cost import Account, OpCost, peak_points_per_ns, transfer_ns
+from torch_spyre.execution.kernel_runner import SDSCKernelRunner
 from torch_spyre.explanation.record import Event, Gains, clock_ns
 from torch_spyre.machine import load as load_machine
 
@@ -104,10 +105,10 @@ def rows(named: Iterable[tuple[str, Figures]]) -> list[Row]:
 
 def items(event: Event) -> Iterator[Item]:
     """The ops of an event, and what had to be done around them. Their times add up to its own."""
-    gains, kernel = event.gains, event.kernel
+    gains, kernels = event.gains, event.kernels
     launches = gains["launches"]
-    if kernel is not None and launches:
-        for account in kernel.accounts:
+    if kernels and launches:
+        for account in (account for kernel in kernels for account in kernel.accounts):
             layer, line = account.layer or event.layer, account.source or event.line
             yield Item(account.name, layer, line, account_figures(account))
     elif launches:
@@ -117,7 +118,7 @@ def items(event: Event) -> Iterator[Item]:
         ns = launches * _LAUNCH_NS
         around.append((LAUNCH, Figures(launches, ns, waits={"overhead": ns})))
     for name, figures in around:  # a kernel is of many lines
-        yield Item(name, name, event.line if kernel is None else name, figures)
+        yield Item(name, name, name if kernels else event.line, figures)
 
 
 def account_figures(account: Account) -> Figures:
@@ -141,6 +142,11 @@ def account_figures(account: Account) -> Figures:
         peak_ns=account.utilisation * account.ns,
         waits={name: ns for name, ns in waits.items() if ns},
     )
+
+
+def launch_ns(kernel: SDSCKernelRunner) -> int:
+    """Of a launch of a compiled kernel."""
+    return _LAUNCH_NS + sum(account.ns for account in kernel.accounts)
 
 
 def busy_ns(gains: Gains) -> int:

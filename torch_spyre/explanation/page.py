@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch_spyre.explanation import charts
 from torch_spyre.explanation.figures import Figures, Row
-from torch_spyre.explanation.report import Report
+from torch_spyre.explanation.report import Intermediate, Report
 from torch_spyre.explanation.text import (
     HEADINGS,
     NOTHING,
@@ -167,7 +167,7 @@ def _intermediates(report: Report) -> str:
                 [
                     (kernel.name, None),
                     (each.name, None),
-                    ("LX" if each.where == "lx" else "device memory", None),
+                    (_where(each), None),
                     (size(each.bytes), each.bytes),
                     (str(each.address), each.address),
                     (duration(each.born_ns), each.born_ns),
@@ -177,6 +177,12 @@ def _intermediates(report: Report) -> str:
             )
     headings = ["kernel", "intermediate", "where", "bytes", "address", "from", "for", "why"]
     return _table(headings, lines)
+
+
+def _where(each: Intermediate) -> str:
+    if each.where != "lx":
+        return "device memory"
+    return f"LX, {each.across} across kernels" if each.across else "LX"
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch_spyre import _C
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.execution import kernel_runner
-from torch_spyre.execution.kernel_runner import SDSCKernelRunner
+from torch_spyre.execution.kernel_runner import Launch, SDSCKernelRunner
 from torch_spyre.explanation.origins import origin
 from torch_spyre.explanation.traffic import Traffic
 from torch_spyre.ops.fallbacks import fallback_counts
@@ -45,7 +45,7 @@ class Event:
     line: str
     layer: str
     gains: Gains
-    kernel: SDSCKernelRunner | None = None
+    kernels: Sequence[SDSCKernelRunner] = ()  # launched in it
     inside: str = ""  # the kernel for whose launch it was needed
 
 
@@ -179,23 +179,27 @@ class _Watcher(TorchDispatchMode):
         return result
 
     @contextlib.contextmanager
-    def launch(self, kernel: SDSCKernelRunner, args: Sequence[torch.Tensor]) -> Iterator[None]:
-        """Around the launch of a compiled kernel."""
-        self.kernel = kernel.name
+    def launch(self, launches: Sequence[Launch]) -> Iterator[None]:
+        """Around the launch of a compiled kernel, or of several together."""
+        kernels = [kernel for kernel, _ in launches]
+        self.kernel = ", ".join(kernel.name for kernel in kernels)
+        name = self.kernel
         try:
-            outer = contextlib.nullcontext() if self.outer is None else self.outer(kernel, args)
+            outer = contextlib.nullcontext() if self.outer is None else self.outer(launches)
             with outer, self._event() as gains:
                 yield
         finally:
             self.kernel = ""
         line, layer = origin()
-        self.record.events.append(Event(kernel.name, line, layer, gains, kernel))
-        tensors = list(enumerate(args))
-        self.record.traffic.launch(
-            [tensor for i, tensor in tensors if i not in kernel.outputs],
-            [tensor for i, tensor in tensors if i in kernel.outputs],
-            gains["device_bytes_read"],
-        )
+        self.record.events.append(Event(name, line, layer, gains, kernels))
+        for kernel, args in launches:
+            tensors = list(enumerate(args))
+            read = sum(each.count * each.cost.read_bytes for each in kernel.accounts)
+            self.record.traffic.launch(
+                [tensor for i, tensor in tensors if i not in kernel.outputs],
+                [tensor for i, tensor in tensors if i in kernel.outputs],
+                read,
+            )
 
     @contextlib.contextmanager
     def _event(self) -> Iterator[Gains]:

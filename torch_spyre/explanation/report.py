@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,8 @@ from torch_spyre.explanation.figures import (
     Figures,
     Item,
     Row,
-    busy_ns,
     items,
+    launch_ns,
     rows,
 )
 from torch_spyre.explanation.record import Compilation, Recording, clock_ns
@@ -51,6 +52,7 @@ class Intermediate:
     born_ns: int  # since the launch
     dies_ns: int
     reason: str = ""
+    across: str = ""  # kernels: "found", "left", or both
 
 
 @dataclass
@@ -66,6 +68,11 @@ class KernelReport:
     @property
     def in_lx(self) -> list[Intermediate]:
         return [each for each in self.intermediates if each.where == "lx"]
+
+    @property
+    def across(self) -> list[Intermediate]:
+        """What it finds in LX, or leaves there for the next kernel."""
+        return [each for each in self.intermediates if each.across]
 
     @property
     def evicted(self) -> list[Intermediate]:
@@ -173,7 +180,7 @@ def report_of(title: str, record: Recording) -> Report:
     done = [item for item in found if not item.op.startswith("(")]
     total, gains = _sum(found), record.total
     stored, padding = record.traffic.stored()
-    compiled = _sum([i for event in record.events if event.kernel for i in items(event)])
+    compiled = _sum([i for event in record.events if event.kernels for i in items(event)])
     return Report(
         title=title,
         modelled_ns=clock_ns(gains),
@@ -208,13 +215,12 @@ def _sum(found: Sequence[Item]) -> Figures:
 
 def _kernels(record: Recording) -> list[KernelReport]:
     """Each once, in the order of their first launches."""
-    launched: dict[SDSCKernelRunner, list[int]] = {}
-    for event in record.events:
-        if event.kernel is not None:
-            launched.setdefault(event.kernel, []).append(busy_ns(event.gains))
+    launched = Counter(kernel for event in record.events for kernel in event.kernels)
     return [
-        KernelReport(kernel.name, len(ns), ns[-1], kernel.pool_bytes, _intermediates(kernel))
-        for kernel, ns in launched.items()
+        KernelReport(
+            *(kernel.name, launches, launch_ns(kernel), kernel.pool_bytes), _intermediates(kernel)
+        )
+        for kernel, launches in launched.items()
     ]
 
 
@@ -229,6 +235,7 @@ def _intermediates(kernel: SDSCKernelRunner) -> list[Intermediate]:
             born_ns=0 if written_out else ends[resident.first],
             dies_ns=ends[-1] if written_out else ends[resident.last + 1],
             reason=resident.reason,
+            across=resident.across,
         )
         for resident in kernel.residents
     ]

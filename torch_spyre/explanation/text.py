@@ -125,9 +125,9 @@ def _lx(report: Report) -> Iterator[Table]:
         return
     title = f"Intermediates of kernels (a core's LX has {size(report.peaks.lx_bytes)})"
     table = Table(
-        ["kernel", "launches", "time", "in LX", "LX of a core", "in memory", "memory"],
+        ["kernel", "launches", "time", "in LX", "across", "LX of a core", "in memory", "memory"],
         title=title,
-        numbers=frozenset(range(1, 7)),
+        numbers=frozenset(range(1, 8)),
     )
     for kernel in report.kernels[:MOST_ROWS]:
         table.add(
@@ -135,6 +135,7 @@ def _lx(report: Report) -> Iterator[Table]:
             str(kernel.launches),
             duration(kernel.ns),
             str(len(kernel.in_lx)),
+            str(len(kernel.across)),
             size(kernel.lx_peak),
             str(len(kernel.evicted)),
             size(kernel.pool_bytes),

@@ -20,6 +20,9 @@ def lines(bundle: Bundle) -> Iterator[str]:
     ops = "1 op" if len(executes) == 1 else f"{len(executes)} ops"
     yield f"{bundle.where}: {ops} on up to {most} cores"
     yield f"arguments: {arguments}"
+    for what, ranges in (("finds", bundle.handover.found), ("leaves", bundle.handover.left)):
+        for begin, end, cores in ranges:
+            yield f"{what} in LX: bytes {begin}..{end} of {cores} cores"
     yield from _body(bundle, bundle.nodes, "", {})
     yield ""
     yield "schedule: cores wait for each other between these groups"

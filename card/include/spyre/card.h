@@ -29,7 +29,7 @@
 
 namespace spyre::card {
 
-inline constexpr int kAbiVersion = 1;
+inline constexpr int kAbiVersion = 2;
 
 // ---------------------------------------------------------------------------------------- errors
 
@@ -117,6 +117,12 @@ class Program {
   virtual std::uint64_t device_address() const = 0;
 };
 
+/// A program and what it works on: operand i of its steps is operands[i].
+struct Launch {
+  std::shared_ptr<const Program> program;
+  std::span<const Handle> operands;
+};
+
 /// Work in first-in first-out order. Streams of one card run concurrently.
 class Stream {
  public:
@@ -128,9 +134,14 @@ class Stream {
   /// Card to host.
   virtual void to_host(Handle device, void* host, std::size_t host_bytes, DataConversion conversion,
                        Submit submit, Retained retained) = 0;
-  /// Run a program; operand i of its steps is operands[i].
-  virtual void launch(std::shared_ptr<const Program> program, std::span<const Handle> operands,
-                      Submit submit, Retained retained) = 0;
+  /// Run programs one after the other. Nobody else works in the scratchpads in between: what a
+  /// program hands over there (docs/program-format.md), the next one finds.
+  virtual void launch(std::span<const Launch> launches, Submit submit, Retained retained) = 0;
+  void launch(std::shared_ptr<const Program> program, std::span<const Handle> operands,
+              Submit submit, Retained retained) {
+    const Launch alone{std::move(program), operands};
+    launch({&alone, 1}, submit, std::move(retained));
+  }
   /// Run a host function in stream order, on the stream's worker.
   virtual void host_callback(std::function<void()> function) = 0;
 
@@ -203,7 +214,7 @@ class Card {
 
 enum class Mode {
   physical,  ///< PF: the whole card
-  virtual_,  ///< VF: an isolated share of it
+  virtual_,  ///< VF: an isolated share of it; scratchpads are others' between programs
   mock,      ///< MOCK: a card that need not exist
 };
 

@@ -39,7 +39,22 @@ enum class Opcode : std::uint32_t {
   sort = 9,
   cores = 10,
   chain = 11,
-  accounts = 12
+  accounts = 12,
+  handover = 13
+};
+
+/// The same bytes of the scratchpads of cores 0, 1, ...
+struct ScratchpadBytes {
+  std::int64_t begin = 0, end = 0, cores = 0;
+  bool covers(const ScratchpadBytes& other) const {
+    return begin <= other.begin && other.end <= end && other.cores <= cores;
+  }
+};
+
+/// What is in the scratchpads when a program begins, and what when it ends: for the program
+/// launched together with it, directly before or after.
+struct Handover {
+  std::vector<ScratchpadBytes> found, left;
 };
 
 /// Of an account: bytes of its name, and what its numbers may be.
@@ -324,6 +339,16 @@ class ProgramBuilder {
       add({account.count, word(cost.unit), std::bit_cast<std::int64_t>(cost.passes),
            cost.element_bytes, cost.cores});
       for (const AccountField& field : kAccountFields) add({cost.*field.member});
+    }
+    end_step();
+  }
+
+  /// What the program finds in the scratchpads and what it leaves there; without it, nothing.
+  void handover(const Handover& handover) {
+    begin_step(Opcode::handover);
+    for (const auto* ranges : {&handover.found, &handover.left}) {
+      add({count(*ranges)});
+      for (const ScratchpadBytes& range : *ranges) add({range.begin, range.end, range.cores});
     }
     end_step();
   }

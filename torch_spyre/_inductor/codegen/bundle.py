@@ -18,6 +18,7 @@ from torch_spyre._inductor.codegen.superdsc import Addresses, Json, baked_addres
 from torch_spyre._inductor.codegen.superdsc_plan import OpPlan, Tensor, plan_op
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg, UnimplementedOp
+from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
 from torch_spyre.machine import load as load_machine
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
@@ -60,15 +61,19 @@ def readable_json(value: Json | list[Json] | str | float, indent: str = "") -> s
 
 def make_bundle(
     kernel: Sequence[KernelEntry],
+    handover: Handover = NO_HANDOVER,
     *,
     symbolic: bool = True,
     unroll_loops: bool = False,
     k_fast_emission: bool = True,
 ) -> Bundle:
-    """The bundle of a kernel. Raises :class:`Unsupported` for an op the back end does not have."""
+    """The bundle of a kernel. Raises :class:`Unsupported` for an op the back end does not have.
+
+    ``handover`` is what the bundles launched directly before and after it have to do with it.
+    """
     if unroll_loops:
         kernel = unrolled(kernel)
-    return _Writer(symbolic, k_fast_emission).bundle(kernel)
+    return _Writer(symbolic, k_fast_emission).bundle(kernel, handover)
 
 
 # ------------------------------------------------------------------------------------------ loops
@@ -130,6 +135,13 @@ def _shifted(entry: KernelEntry, tiled: Sequence[Symbol], iteration: int) -> Ker
 # ------------------------------------------------------------------------------------------ mlir
 
 
+def _lx_lines(kind: str, ranges: Sequence[LxBytes]) -> list[str]:
+    return [
+        f"sdscbundle.lx_{kind} {{begin={begin}, end={end}, cores={cores}}}"
+        for begin, end, cores in ranges
+    ]
+
+
 @dataclass
 class _Loop:
     variable: str
@@ -149,7 +161,7 @@ class _Writer:
         self.address_count = 0
         self.symbol_count = 0
 
-    def bundle(self, kernel: Sequence[KernelEntry]) -> Bundle:
+    def bundle(self, kernel: Sequence[KernelEntry], handover: Handover) -> Bundle:
         body = self._entries(kernel, [])
         arguments = ", ".join(
             f"{name}_base_addr: {ARGUMENT}" for name in self._ordered_parameters().values()
@@ -165,7 +177,9 @@ class _Writer:
             for strides, name in self.maps.items()
         ]
         lines = [*maps, "module {", f"\tfunc.func @sdsc_bundle({arguments}) {{"]
-        lines += ["\t\t" + line for line in [*extracts, *self.entry, *body, "return"]]
+        found, left = _lx_lines("found", handover.found), _lx_lines("left", handover.left)
+        text = [*extracts, *self.entry, *found, *body, *left, "return"]
+        lines += ["\t\t" + line for line in text]
         lines += ["\t}", "}", ""]
         return Bundle(self.superdscs, "\n".join(lines), list(self._ordered_parameters()))
 

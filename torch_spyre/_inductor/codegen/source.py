@@ -16,9 +16,13 @@ def kernel_source(kernel: Kernel) -> str:
     specs = "".join(f"    {_entry(spec)},\n" for spec in kernel.specs)
     expected = "".join(f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.tensors)
     views = f", views={kernel.views}" if kernel.views else ""
+    handover = ""
+    if kernel.handover:
+        found, left = kernel.handover.found, kernel.handover.left
+        handover = f", found={[*map(tuple, found)]}, left={[*map(tuple, left)]}"
     return (
         f"'''[\n{specs}]''', expected=[\n{expected}], outputs={kernel.outputs}, "
-        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}{views}"
+        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}{views}{handover}"
     )
 
 

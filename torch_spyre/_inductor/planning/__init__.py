@@ -16,14 +16,12 @@ from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.hinted import tile_as_hinted
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
-from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
-from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.sticks import choose_layouts
-from torch_spyre._inductor.planning.variants import best_variant
+from torch_spyre._inductor.planning.together import plan_kernels
 
-__all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel"]
+__all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel", "plan_kernels", "settle"]
 
 Pass = Callable[[list[KernelOp]], list[KernelOp]]
 
@@ -41,7 +39,11 @@ PASSES: list[Pass] = [
 
 def plan_kernel(ops: list[KernelOp]) -> Kernel:
     """A kernel that computes the ops. Raises :class:`Unsupported` or :class:`MustSplit`."""
+    return plan_kernels([settle(ops)])[0]
+
+
+def settle(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops of a kernel with final layouts. Raises as :func:`plan_kernel` does."""
     for run in PASSES:
         ops = observed(run, ops)
-    best = best_variant(ops)
-    return kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)
+    return ops

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torch_spyre._inductor.errors import layer_of, user_line
 from torch_spyre._inductor.kernel_ir import Buffer, Resident
 from torch_spyre._inductor.op_spec import KernelEntry, OpSpec, walk
+from torch_spyre.backend.program import NO_HANDOVER, Handover
 
 
 @dataclass
@@ -17,6 +18,7 @@ class Kernel:
     args: list[Buffer]  # in the order of the call; constants are the last ones
     pool_bytes: int = 0
     residents: list[Resident] = field(default_factory=list)
+    handover: Handover = NO_HANDOVER  # in LX, from the kernel before and to the next
 
     @property
     def tensors(self) -> list[Buffer]:

@@ -11,6 +11,7 @@ from torch_spyre._inductor.planning.accesses import STICK_BYTES, device_bytes
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.pool import loop_times, needed
 from torch_spyre._inductor.planning.prices import lx_available, writes_lx
+from torch_spyre.backend.program import LxBytes
 
 OFF = "LX planning is off"
 
@@ -23,12 +24,29 @@ class _Life:
 
 
 def residents(
-    ops: list[KernelOp], pool: Mapping[Buffer, int], lx: Mapping[Buffer, int]
+    ops: list[KernelOp],
+    pool: Mapping[Buffer, int],
+    lx: Mapping[Buffer, int],
+    found: Mapping[Buffer, LxBytes],
+    left: Mapping[Buffer, LxBytes],
 ) -> list[Resident]:
-    """Every intermediate in the order of first use; ``pool`` and ``lx`` have their addresses."""
-    found = []
-    for buffer, life in _lives(ops).items():
-        if buffer in lx:
+    """Every intermediate in the order of first use; ``pool`` and ``lx`` have their addresses.
+
+    What is ``found`` lives from the first op on, what is ``left`` to the last.
+    """
+    lives = _lives(ops)
+    for buffer in found:
+        lives.setdefault(buffer, _Life(0, 0)).first = 0
+    for buffer in left:
+        lives.setdefault(buffer, _Life(0, 0)).last = len(ops) - 1
+    result = []
+    for buffer, life in lives.items():
+        kinds = (("found", found), ("left", left))
+        across = " and ".join(kind for kind, buffers in kinds if buffer in buffers)
+        if across:
+            begin, end, _ = found.get(buffer) or left[buffer]
+            where, address, size, why = "lx", begin, end - begin, ""
+        elif buffer in lx:
             where, address, size, why = "lx", lx[buffer], _bytes_of_core(life), ""
         else:
             where, address, size, why = (
@@ -37,8 +55,9 @@ def residents(
                 device_bytes(buffer),
                 _why_not(buffer, life),
             )
-        found.append(Resident(buffer.name, size, where, address, life.first, life.last, why))
-    return found
+        fields = (where, address, life.first, life.last, why, across)
+        result.append(Resident(buffer.name, size, *fields))
+    return result
 
 
 def _lives(ops: list[KernelOp]) -> dict[Buffer, _Life]:

@@ -15,6 +15,7 @@ from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
 from torch_spyre._inductor.planning.residents import residents
 from torch_spyre._inductor.views import device_coordinates
+from torch_spyre.backend.program import Handover, LxBytes
 from torch_spyre.machine import load as load_machine
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
@@ -25,8 +26,11 @@ def kernel_of(
     pool: Mapping[Buffer, int],
     pool_bytes: int,
     lx: Mapping[Buffer, int] = MappingProxyType({}),
+    found: Mapping[Buffer, LxBytes] = MappingProxyType({}),
+    left: Mapping[Buffer, LxBytes] = MappingProxyType({}),
 ) -> Kernel:
-    """The kernel that runs the ops, with locals where ``pool`` and ``lx`` say."""
+    """The kernel that runs the ops, with locals where ``pool`` and ``lx`` say. What is ``found`` in
+    LX is there when it begins, what is ``left`` stays when it ends."""
     args = _arguments(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
@@ -34,7 +38,9 @@ def kernel_of(
     places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
     places |= {buffer: {"lx": offset} for buffer, offset in lx.items()}
     specs = [(op.loops, _spec(op, numbers, places)) for op in ops]
-    return Kernel(_nested(specs, 0), args, pool_bytes, residents(ops, pool, lx))
+    handover = Handover([*found.values()], [*left.values()])
+    seen = residents(ops, pool, lx, found, left)
+    return Kernel(_nested(specs, 0), args, pool_bytes, seen, handover)
 
 
 def _nested(specs: list[tuple[tuple[Loop, ...], OpSpec]], depth: int) -> list[KernelEntry]:

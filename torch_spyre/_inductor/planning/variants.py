@@ -78,10 +78,17 @@ def _finished(ops: list[KernelOp], tiles: Sequence[Tiles]) -> Variant:
     def auto_tile(ops: list[KernelOp]) -> list[KernelOp]:
         return coarse_tile(ops, tiles)
 
-    if tiles:
-        ops = observed(auto_tile, ops)
-    for run in (products_first, chunk_large_tensors, divide_work):
-        ops = observed(run, ops)
+    return placed(ordered(observed(auto_tile, ops) if tiles else ops))
+
+
+def ordered(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops as they run, but for their splits."""
+    return observed(chunk_large_tensors, observed(products_first, ops))
+
+
+def placed(ops: list[KernelOp]) -> Variant:
+    """The ops with splits and places in LX."""
+    ops = observed(divide_work, ops)
     lx, no_room = plan_lx(ops)
 
     def share_invariants(ops: list[KernelOp]) -> list[KernelOp]:

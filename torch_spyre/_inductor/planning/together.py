@@ -1,0 +1,125 @@
+"""Kernels that are launched together: what one hands to the next stays in LX.
+
+Splits and places are then planned for the ops of all as if they were one kernel, and the plan is
+cut where the kernels end. A buffer that is in LX across such a place has one address in all of
+them, nobody touches it in between, and it has no device memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.observe import observed
+from torch_spyre._inductor.planning.accesses import STICK_BYTES
+from torch_spyre._inductor.planning.agree import cut_alike
+from torch_spyre._inductor.planning.clones import clone_inputs
+from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.kernel import Kernel
+from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.specs import kernel_of
+from torch_spyre._inductor.planning.variant import Variant
+from torch_spyre._inductor.planning.variants import best_variant, copied, ordered, placed
+from torch_spyre.backend.program import LxBytes
+
+
+def plan_kernels(kernels: Sequence[list[KernelOp]], between: Collection[str] = ()) -> list[Kernel]:
+    """The kernels of ops with final layouts, each planned for itself, or together: what is less
+    effort.
+
+    ``between`` are buffers that only these kernels see. Those that stay in LX are no arguments.
+    """
+    joint = _joined(kernels, between) if between else []
+    apart = [best_variant(ops) for ops in kernels]
+    if joint:
+        cut = _cut(_planned(joint), between, len(kernels))
+        if cut is not None and cut.effort < sum(variant.effort for variant in apart):
+            return cut.kernels()
+    return [kernel_of(each.ops, *plan_pool(each.ops, each.lx), each.lx) for each in apart]
+
+
+def _joined(kernels: Sequence[list[KernelOp]], between: Collection[str]) -> list[KernelOp]:
+    """Copies of all ops, with the number of their kernel; buffers of one name are one buffer."""
+    known: dict[str, Buffer] = {}
+
+    def joined(access: Access) -> Access:
+        buffer = access.buffer
+        if buffer.local or buffer.constant is not None:
+            return access
+        buffer = known.setdefault(buffer.name, buffer)
+        return Access(buffer, access.index)
+
+    ops = []
+    for number, kernel in enumerate(kernels):
+        for op in copied(kernel):
+            op.node = number
+            op.inputs, op.output = [joined(access) for access in op.inputs], joined(op.output)
+            ops.append(op)
+    for name in between:
+        if name in known:
+            known[name].local = True
+    return ops
+
+
+def _planned(ops: list[KernelOp]) -> Variant:
+    ops = observed(clone_inputs, observed(cut_alike, ops))
+    return placed([op for _, kernel in _by_kernel(ops) for op in ordered(list(kernel))])
+
+
+def _by_kernel(ops: Iterable[KernelOp]) -> Iterable[tuple[int, Iterable[KernelOp]]]:
+    return groupby(ops, lambda op: op.node)
+
+
+@dataclass
+class _Cut:
+    """A plan for several kernels, and what lives in LX from one of them to another."""
+
+    plan: Variant
+    lives: dict[Buffer, tuple[int, int]]  # the first kernel that has it there, and the last
+    places: dict[Buffer, LxBytes]
+    count: int  # kernels
+
+    @property
+    def effort(self) -> float:
+        return self.plan.effort
+
+    def kernels(self) -> list[Kernel]:
+        parts = {number: list(ops) for number, ops in _by_kernel(self.plan.ops)}
+        return [self._kernel(number, parts.get(number, [])) for number in range(self.count)]
+
+    def _kernel(self, number: int, ops: list[KernelOp]) -> Kernel:
+        found = [b for b, (first, last) in self.lives.items() if first < number <= last]
+        left = [b for b, (first, last) in self.lives.items() if first <= number < last]
+        lx = self.plan.lx
+        return kernel_of(
+            *(ops, *plan_pool(ops, lx), lx),
+            {buffer: self.places[buffer] for buffer in found},
+            {buffer: self.places[buffer] for buffer in left},
+        )
+
+
+def _cut(plan: Variant, between: Collection[str], count: int) -> _Cut | None:
+    """The plan, with what several kernels touch in LX or known outside; None if it cannot be."""
+    lives: dict[Buffer, tuple[int, int]] = {}
+    places: dict[Buffer, LxBytes] = {}
+    for op in plan.ops:
+        footprints = OpShape(op).footprints(op.splits)
+        for access, footprint in zip((*op.inputs, op.output), footprints, strict=True):
+            buffer = access.buffer
+            if not buffer.local:
+                continue
+            lives[buffer] = lives.get(buffer, (op.node, op.node))[0], op.node
+            if buffer in plan.lx and buffer not in places:
+                begin = plan.lx[buffer]
+                end = begin + STICK_BYTES * footprint.sticks_of_core
+                places[buffer] = LxBytes(begin, end, footprint.cores)
+    lives = {buffer: life for buffer, life in lives.items() if life[0] < life[1]}
+    for buffer in [*lives]:
+        if buffer not in plan.lx:
+            if buffer.name not in between:  # a copy that was made for LX
+                return None
+            buffer.local = False
+            del lives[buffer]
+    return _Cut(plan, lives, places, count)
