@@ -29,10 +29,8 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
-from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL
+from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL, PLACES
 from torch_spyre._inductor.views import LinearIndex
-
-PLACES = ("argmax", "argmin")
 
 # Layout and storage offset of a tensor.
 Placement = tuple[SpyreTensorLayout, int]

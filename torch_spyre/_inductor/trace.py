@@ -16,7 +16,7 @@ from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP
-from torch_spyre._inductor.dtype_ops import DtypeOpTable
+from torch_spyre._inductor.dtype_ops import DtypeOpTable, computes_in_integers
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
 from torch_spyre._inductor.views import LinearIndex
@@ -286,10 +286,7 @@ class Tracer(DefaultHandler):
 
     def append_op(self, op: KernelOp, values: Sequence[Value]) -> None:
         dtypes = [v.dtype for v in values] + [op.output.buffer.dtype]
-        floats = any(dtype.is_floating_point for dtype in dtypes)
-        # Of bools float32 is exact too, and it fuses with the ops around.
-        bools = OPS[op.op].fp32 and all(dtype == torch.bool for dtype in dtypes)
-        op.exact = OPS[op.op].int64 and not floats and not bools
+        op.exact = computes_in_integers(op.op, dtypes)
         op.origin = self.origin
         self.ops.append(op)
 
