@@ -22,6 +22,7 @@ WAY_OUT = (
     "compute this part outside of the compiled function (torch.compiler.disable), or leave it: "
     "unless TORCH_SPYRE_COMPILE_FALLBACK=error, the graph runs op by op"
 )
+OTHER_HINT = "ask for another number of tiles or parts, or leave the hint out"
 
 
 class Unsupported(RuntimeError):
@@ -81,6 +82,9 @@ class InvalidSetting(Unsupported):
 
 class InvalidHint(Unsupported):
     """A hint cannot be honoured. The graph does not run op by op instead: that would hide it."""
+
+    def __init__(self, what: str, *, hint: str = OTHER_HINT, **about: Any) -> None:
+        super().__init__(what, hint=hint, **about)
 
 
 class InvalidInput(Unsupported):
