@@ -116,7 +116,7 @@ class SuperDSCScheduling(BaseScheduling):
         builder = self._built(nodes, inside)
         text = template_text(builder)
         if text.source not in V.graph.wrapper_code.src_to_kernel:
-            with about_kernel(nodes, builder.buffers):
+            with debug.watching_passes(), about_kernel(nodes, builder.buffers):
                 check_template(text)
         self._mark_run(nodes, inside)
         origins = f", origins={text.origins}"
