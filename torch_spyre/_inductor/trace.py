@@ -167,10 +167,7 @@ class Tracer(DefaultHandler):
         return self.emit(opfunc, [value], dtype)
 
     def to_dtype_bitcast(self, value: Value, dtype: torch.dtype, src_dtype: torch.dtype) -> Value:
-        raise Unsupported(
-            f"{src_dtype} numbers seen as {dtype}: the card's formats have other bits",
-            hint="convert with .to(dtype), or look at the bits after .cpu()",
-        )
+        raise other_bits(src_dtype, dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
         """A number that the loops count."""
@@ -382,6 +379,14 @@ def card_has(name: str) -> bool:
     if name not in OP_NAMES or name in vars(Tracer) or name == "square":
         return True
     return opfunc in OPS and OPS[opfunc].kind == "pointwise"
+
+
+def other_bits(source: torch.dtype, dtype: torch.dtype) -> Unsupported:
+    """The error of a view of one dtype as another."""
+    return Unsupported(
+        f"{source} numbers seen as {dtype}: the card's formats have other bits",
+        hint="convert with .to(dtype), or look at the bits after .cpu()",
+    )
 
 
 def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:

@@ -27,6 +27,7 @@ WAY_OUT = (
 
 log = logging.getLogger("spyre.execution")
 
+
 class _Instance:
     """A template compiled for sizes and layouts."""
 
