@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from compiling import assert_near, card, wide
 from kernel_ops import (
     FULL,
+    HALF,
     LAYOUTS,
     A,
     B,
@@ -110,10 +111,86 @@ def test_a_sum_of_16_bits_is_rounded_once(short):
     assert got.tolist() == [128.0] * 4
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(8, 64, 4096), (600, 32, 64), (8, 4096, 128)])
-def test_products(short, m, n, k):
+def with_ties(dtype, *shape):
+    """Each extreme at several places, and NaNs at two, where the dtype has them."""
+    x = whole(*shape).to(dtype)
+    x[-1, -1] = x[-2, 7] = x[0, -2] = 5
+    if dtype.is_floating_point:
+        x[1, 600] = x[2, 9] = x[2, 700] = torch.nan
+    return x
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", [FULL, HALF, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    ("loops", "kept"), [((A, B), [A]), ((A, B), [B]), ((A, B), []), ((B, A), [])]
+)
+def test_places_of_extremes(short, kind, dtype, loops, kept):
+    """Without a loop that is kept, places count all elements in the order of the loops."""
+    sizes = {A: 70, B: 1000}
+
     def make():
-        x, y, out = buffer("x", m, k), buffer("y", k, n), buffer("out", m, n, dtype=FULL)
+        x = buffer("x", 70, 1000, dtype=dtype)
+        out = buffer("out", *(sizes[s] for s in kept), dtype=torch.int64)
+        exact = not dtype.is_floating_point
+        space = {s: sizes[s] for s in loops}
+        return [op(kind, space, [at(x, A, B)], at(out, *kept), exact=exact)]
+
+    x = with_ties(dtype, 70, 1000)
+    got, _ = in_chunks(make, x=x)
+    numbers = x.float() if loops == (A, B) else x.float().T
+    dim = {(A,): 1, (B,): 0}.get(tuple(kept))
+    assert torch.equal(got, getattr(torch, kind)(numbers, dim))
+
+
+@pytest.mark.parametrize("columns", [64, 130, 33])
+@pytest.mark.parametrize(
+    ("source", "target", "convert"),
+    [
+        (HALF, FULL, "dl16tofp32"),
+        (FULL, HALF, "fp32todl16"),
+        (HALF, torch.int64, "identity"),
+        (torch.bool, FULL, "identity"),
+    ],
+)
+def test_casts_of_tall_tensors(short, source, target, convert, columns):
+    """A stick of 2-byte elements is two of 4-byte ones, which all rows are between."""
+
+    def make():
+        x, out = buffer("x", 600, columns, dtype=source), buffer("out", 600, columns, dtype=target)
+        return [op(convert, {A: 600, B: columns}, [at(x, A, B)], at(out, A, B))]
+
+    x = whole(600, columns).to(source)
+    got, _ = in_chunks(make, x=x)
+    assert torch.equal(got, x.to(target))
+
+
+def test_a_cast_of_millions_of_rows_is_two():
+    """A column of float32 sticks takes 384 MiB."""
+    x, out = buffer("x", 3 << 20, 64), buffer("out", 3 << 20, 64, dtype=FULL)
+    with config.patch(chunk_large_tensors=True):
+        kernel = plan_kernel([op("dl16tofp32", {A: 3 << 20, B: 64}, [at(x, A, B)], at(out, A, B))])
+    assert [spec.iteration_space[B] for spec in kernel.specs] == [(32, 1)] * 2
+
+
+PRODUCTS = [
+    (8, 64, 4096, 1),
+    (600, 32, 64, 1),
+    (8, 4096, 128, 1),
+    (600, 64, 64, 1),  # a stick of y is two of the result, which all rows are between
+    (600, 97, 64, 0),
+    (600, 65, 600, 1),
+]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "stick"), PRODUCTS)
+def test_products(short, m, n, k, stick):
+    def make():
+        x, y, out = (
+            buffer("x", m, k),
+            buffer("y", k, n, stick=stick),
+            buffer("out", m, n, dtype=FULL),
+        )
         inputs = [at(x, A, C), at(y, C, B)]
         return [op("batchmatmul", {A: m, B: n, C: k}, inputs, at(out, A, B))]
 
@@ -142,17 +219,31 @@ def test_a_chain_with_locals_beyond_the_reach(short):
     torch.testing.assert_close(got.float(), x.float().softmax(1), rtol=1e-2, atol=1e-3)
 
 
-def test_argmax_along_what_a_core_does_not_reach_is_refused(short):
-    x, out = buffer("x", 4, 8192), buffer("out", 4, dtype=torch.int64)
-    with pytest.raises(Unsupported, match="would span"):
-        plan_kernel([op("argmax", {A: 4, B: 8192}, [at(x, A, B)], at(out, A))])
+def places_in_columns():
+    x, out = buffer("x", 8, 500, 32, dtype=FULL), buffer("out", 8, 32, dtype=torch.int64)
+    return [op("argmax", {A: 8, B: 500, C: 32}, [at(x, A, B, C)], at(out, A, C))]
 
 
-def test_ops_in_loops_over_tiles(short):
+def wide_product():
+    x, y, out = buffer("x", 800, 64), buffer("y", 64, 64), buffer("out", 800, 64, dtype=FULL)
+    space = {A: 800, B: 64, C: 64}
+    return [op("batchmatmul", space, [at(x, A, C), at(y, C, B)], at(out, A, B))]
+
+
+@pytest.mark.parametrize(
+    ("make_ops", "x", "y", "want"),
+    [
+        (lambda: sum_of_two(8, 10_000), whole(8, 10_000), whole(8, 10_000, seed=1), torch.add),
+        (places_in_columns, whole(8, 500, 32), None, lambda x, _: x.argmax(1)),
+        (wide_product, whole(800, 64), whole(64, 64), torch.matmul),
+    ],
+    ids=["add", "argmax", "product"],
+)
+def test_ops_in_loops_over_tiles(short, make_ops, x, y, want):
     """Four tiles of rows; what they have of columns is still beyond the reach."""
 
     def make():
-        ops = through(LAYOUTS, sum_of_two(8, 10_000))
+        ops = through(LAYOUTS, make_ops())
         ops = coarse_tile(ops, [Tiles(4, dict.fromkeys(ops, A))])
         ops = through([chunk_large_tensors, divide_work], ops)
         return kernel_of(ops, *plan_pool(ops))
@@ -163,8 +254,8 @@ def test_ops_in_loops_over_tiles(short):
     (loop,) = kernel.specs
     assert loop.count == 4
     assert len(loop.body) > 1
-    x, y = whole(8, 10_000), whole(8, 10_000, seed=1)
-    assert torch.equal(run_on_card(kernel, x=x, y=y)["out"], x + y)
+    numbers = {b.name: torch.tensor(b.constant) for b in kernel.constants}
+    assert torch.equal(run_on_card(kernel, x=x, y=y, **numbers)["out"], want(x, y))
 
 
 def test_what_fits_stays_whole(short):
@@ -192,6 +283,11 @@ GRAPHS = {
     "transposed copy": (lambda x: x.T.contiguous(), [(96, 512)]),
     "cat": (lambda x, y: torch.cat([x, y * 2]), [(96, 1024), (32, 1024)]),
     "gather": (lambda x: x[torch.arange(0, 288, 3, device=x.device)] * 2, [(288, 512)]),
+    "place in all": (lambda x: x.argmax(), [(96, 512)]),
+    "place in columns": (lambda x: x.argmin(0), [(512, 96)]),
+    "tall cast": (lambda x: x.float() * 2, [(600, 64)]),
+    "tall mask": (lambda x: torch.where(x > 0, x.float(), 3.0), [(600, 64)]),
+    "tall product": (lambda x, y: (x @ y).float(), [(600, 64), (64, 130)]),
     "cumsum": (lambda x: (x * 0.1).cumsum(0) + 1, [(96, 512)]),
 }
 

@@ -10,6 +10,8 @@ from compiling import card
 from subprocesses import fresh
 
 from torch_spyre import logging_config
+from torch_spyre._inductor import config
+from torch_spyre._inductor.errors import Unsupported
 from torch_spyre.backend import compile_bundle
 
 FUNCTION = """
@@ -130,9 +132,31 @@ def test_kernels_of_dynamic_sizes_leave_a_directory_for_each(tmp_path):
         assert (folder / "residents.txt").exists()
 
 
+def test_sizes_that_cannot_be_planned_leave_what_is_known(tmp_path):
+    """When they come, and when a graph is compiled with them."""
+    run = torch.compile(lambda x: x.sum(1), dynamic=True)
+    with (
+        torch._dynamo.config.patch(debug_dir_root=str(tmp_path)),
+        torch._inductor.config.patch({"trace.enabled": True}),
+    ):
+        run(card(3, 70))
+        large = torch.empty(3, 1 << 30, dtype=torch.float16, device="spyre")
+        with pytest.raises(Unsupported, match="would span"):
+            run(large)
+        torch._dynamo.reset()
+        with config.patch(compile_fallback="error"), pytest.raises(Unsupported):
+            run(large)
+    when_it_came, compiled_with = (
+        next(tmp_path.glob(f"run_*/torchinductor/*/spyre/{name}"))
+        for name in (f"*/*={1 << 30}*", "not_compiled_0")
+    )
+    for folder in (when_it_came, compiled_with):
+        assert "would span" in (folder / "error.txt").read_text()
+        assert "sum(" in next(folder.glob("ir_*_divide_work_before.txt")).read_text()
+
+
 def test_a_kernel_that_cannot_be_planned_leaves_what_is_known(tmp_path, monkeypatch):
     from torch_spyre._inductor import scheduling
-    from torch_spyre._inductor.errors import Unsupported
     from torch_spyre._inductor.observe import observed
 
     def stubborn(ops):

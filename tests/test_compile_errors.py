@@ -95,6 +95,8 @@ def test_errors_about_nodes_of_the_graph_name_their_ops(monkeypatch):
         (lambda x: x.to(torch.float8_e5m2).float(), "does not support dtype torch.float8_e5m2"),
         (lambda x: x.view(1, 1, 1, 1, 1, 1, 1, 7, 65) * 2, "Unsupported tensor rank: 9"),
         (lambda x: (x * 2).view(torch.int16) + 1, "float16 numbers seen as torch.int16"),
+        (lambda x: x.view(torch.int16), "float16 numbers seen as torch.int16"),
+        (lambda x: (x * 2).view(torch.int16), "float16 numbers seen as torch.int16"),
     ],
 )
 def test_tensors_that_the_card_does_not_have(function, what):
@@ -105,6 +107,13 @@ def test_tensors_that_the_card_does_not_have(function, what):
     assert any("float16[7, 65]" in tensor for tensor in error.tensors)
     assert "test_compile_errors.py" in error.source
     assert ".cpu()" in error.hint
+
+
+def test_bits_that_the_card_has_are_seen_as_another_dtype():
+    for function in (lambda x: x.view(torch.int32), lambda x: (x * 2).view(torch.int32)):
+        x = card(7, 65, dtype=torch.float32)
+        got = torch.compile(function, fullgraph=True)(x)
+        assert torch.equal(got.cpu(), function(x.cpu()))
 
 
 def test_a_tensor_that_no_core_can_reach():

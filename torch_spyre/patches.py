@@ -453,7 +453,7 @@ def tensor_guards() -> None:
     )
 
     from torch_spyre._inductor.hints import hints_were_given
-    from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
+    from torch_spyre._inductor.propagate_named_dims import dims_of_tensor, same_names
 
     original = GuardBuilder.TENSOR_MATCH
 
@@ -468,22 +468,20 @@ def tensor_guards() -> None:
         sizes = convert_to_concrete_values(
             graph.input_source_to_sizes_strides[guard.originating_source]["size"]
         )
-        if layout is None or None in sizes:  # where sizes vary, layouts do
+        if layout is None:
             return
 
-        lies_so = _C._layout_guard(layout)
+        def is_named_so(tensor: torch.Tensor) -> bool:
+            return same_names(dims_of_tensor(tensor), dims, sizes)
 
-        def lies_so_and_is_named_so(tensor: torch.Tensor) -> bool:
-            return lies_so(tensor) and dims_of_tensor(tensor) == dims
+        def add(check: Callable[[torch.Tensor], bool], code: str) -> None:
+            parts = get_verbose_code_parts(f"{self.arg_ref(guard)}{code}", guard)
+            self.get_guard_manager(guard).add_lambda_guard(check, parts, guard.user_stack)
 
-        code = f"{self.arg_ref(guard)}.device_tensor_layout() == {layout!r}"
-        check = lies_so
+        if None not in sizes:  # where sizes vary, layouts do
+            add(_C._layout_guard(layout), f".device_tensor_layout() == {layout!r}")
         if dims is not None or hints_were_given():  # others do not look at names
-            code += f", and its dimensions are called {dims}"
-            check = lies_so_and_is_named_so
-        self.get_guard_manager(guard).add_lambda_guard(
-            check, get_verbose_code_parts(code, guard), guard.user_stack
-        )
+            add(is_named_so, f": its dimensions are called {dims}, where they are {sizes}")
 
     GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -21,7 +22,7 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported, origin_of
 from torch_spyre._inductor.granularity import kept_instances
-from torch_spyre._inductor.hinted_graph import graph_hints
+from torch_spyre._inductor.hinted_graph import graph_hints, seen_size
 from torch_spyre._inductor.ir import FixedTiledLayout
 from torch_spyre._inductor.kernel_ir import (
     Buffer,
@@ -179,9 +180,8 @@ def template_text(builder: KernelBuilder) -> TemplateText:
 def check_template(text: TemplateText) -> None:
     """Raises :class:`Unsupported` if the template cannot be planned for the sizes seen."""
     make = template_function(text.function)
-    hint = V.graph.sizevars.optimization_hint
-    seen = [int(hint(symbol, fallback=64)) for symbol, _ in _symbols(text.sizes)]
-    plan_template(lambda: make(*seen), {})
+    seen = [seen_size(symbol) for symbol, _ in _symbols(text.sizes)]
+    plan_template(lambda: replace(make(*seen), origins=text.origins), {})
 
 
 def _symbols(names: list[str]) -> list[tuple[Symbol, Any]]:

@@ -183,9 +183,11 @@ def placement_of(tensor: torch.Tensor) -> Placement:
 def _alike(one: Any, other: Any) -> bool:
     if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
-    if has_free_symbols(one) or has_free_symbols(other):  # to compare would fix the sizes
+    if (one.dim(), one.dtype) != (other.dim(), other.dtype):
         return False
-    return (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+    numbers = zip((*one.shape, *one.stride()), (*other.shape, *other.stride()), strict=True)
+    # To compare symbols would fix the sizes.
+    return all(a == b for a, b in numbers if isinstance(a, int) and isinstance(b, int))
 
 
 def compile_spyre(
@@ -228,7 +230,8 @@ def compile_spyre(
                 names, example_inputs, seen, strict=False
             ):
                 if placement is not None and _alike(example, fake):
-                    placements[name] = placement
+                    if not has_free_symbols(example):  # where sizes vary, layouts do
+                        placements[name] = placement
                     if named_dims is not None:
                         dims[name] = named_dims
             # Backward graphs have none: nothing that they take has names.

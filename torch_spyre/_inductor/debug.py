@@ -3,8 +3,8 @@
 ``TORCH_COMPILE_DEBUG=1`` makes Inductor leave a directory for each graph. In its ``spyre/NAME/``
 there is, for the kernel ``NAME``: its ops before and after each pass, the OpSpecs, the bundle
 (``sdsc_N.json``, ``bundle.mlir``), the SpyreCode, and where intermediates live. A kernel of dynamic
-sizes has a folder in there for each set of sizes that is launched. A kernel that could not be
-planned leaves what was known of it in ``spyre/not_compiled_N/``.
+sizes has a folder in there for each set of sizes that is launched, also for one that could not be
+planned. Another kernel that could not leaves what was known of it in ``spyre/not_compiled_N/``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def watching_passes(record: list[Pass]) -> Iterator[None]:
         with watching(record) if _directory() is not None else contextlib.nullcontext():
             yield
     except Unsupported as error:
-        _write_failure(record, error)
+        directory = _directory()
+        if directory is not None:
+            numbered = (directory / f"not_compiled_{n}" for n in itertools.count())
+            _write_failure(next(f for f in numbered if not f.exists()), record, error)
         raise
 
 
@@ -82,19 +85,25 @@ def folder_of(name: str) -> Path | None:
 
 @contextlib.contextmanager
 def watching_instance(folder: Path | None, sizes: Mapping[str, int]) -> Iterator[list[Kernel]]:
-    """Writes the kernels that are put into the list, planned inside for sizes that came."""
+    """Writes the kernels that are put into the list, planned inside for sizes that came; for sizes
+    that cannot be planned what is known, and why."""
     kernels: list[Kernel] = []
     record: list[Pass] = []
-    with watching(record) if folder is not None else contextlib.nullcontext():
-        yield kernels
+    text = ",".join(f"{symbol}={size}" for symbol, size in sizes.items()) or "no_sizes"
+    try:
+        with watching(record) if folder is not None else contextlib.nullcontext():
+            yield kernels
+    except Unsupported as error:
+        if folder is not None:
+            _write_failure(_new_folder(folder, text), record, error)
+        raise
     if folder is None:
         return
     begins = [i for i, entry in enumerate(record) if entry.name == PASSES[0].__name__]
     begins = begins[-len(kernels) :]  # before those, attempts that had to be split
     ends = [*begins[1:], len(record)]
     for kernel, begin, end in zip(kernels, begins, ends, strict=True):
-        text = ",".join(f"{symbol}={size}" for symbol, size in sizes.items())
-        target = _new_folder(folder, text or "no_sizes")
+        target = _new_folder(folder, text)
         _write_passes(target, record[begin:end])
         _write_kernel(target, kernel)
 
@@ -178,11 +187,6 @@ def _residents(kernel: Kernel) -> str:
     return "\n".join([*lines, f"a pool of {kernel.pool_bytes} bytes", ""])
 
 
-def _write_failure(record: Sequence[Pass], error: Unsupported) -> None:
-    directory = _directory()
-    if directory is None:
-        return
-    numbered = (directory / f"not_compiled_{n}" for n in itertools.count())
-    folder = next(folder for folder in numbered if not folder.exists())
+def _write_failure(folder: Path, record: Sequence[Pass], error: Unsupported) -> None:
     _write_passes(folder, record)
     (folder / "error.txt").write_text(f"{error}\n")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import torch
 
 from torch_spyre._inductor.constants import IDENTITY_OP
+from torch_spyre.ops.table import OPS
 
 # bfloat16 is held in the same format as float16.
 SHORT_FLOATS = (torch.float16, torch.bfloat16)
@@ -42,3 +43,11 @@ class DtypeOpTable:
     @classmethod
     def get_dtype_pairs(cls) -> list[tuple[torch.dtype, torch.dtype]]:
         return list(cls._table)
+
+
+def computes_in_integers(op: str, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether an op on tensors of these dtypes, its result among them, takes 64-bit integers."""
+    floats = any(dtype.is_floating_point for dtype in dtypes)
+    # Of bools float32 is exact too, and it fuses with the ops around.
+    bools = OPS[op].fp32 and all(dtype == torch.bool for dtype in dtypes)
+    return OPS[op].int64 and not floats and not bools

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from torch_spyre.backend.errors import MalformedBundle
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ WAY_OUT = (
     "compute this part outside of the compiled function (torch.compiler.disable), or leave it: "
     "unless TORCH_SPYRE_COMPILE_FALLBACK=error, the graph runs op by op"
 )
+OTHER_HINT = "ask for another number of tiles or parts, or leave the hint out"
 
 
 class Unsupported(RuntimeError):
@@ -81,6 +84,9 @@ class InvalidSetting(Unsupported):
 
 class InvalidHint(Unsupported):
     """A hint cannot be honoured. The graph does not run op by op instead: that would hide it."""
+
+    def __init__(self, what: str, *, hint: str = OTHER_HINT, **about: Any) -> None:
+        super().__init__(what, hint=hint, **about)
 
 
 class InvalidInput(Unsupported):
@@ -144,6 +150,18 @@ def _facts(op: KernelOp | OpSpec) -> tuple[str, list[str], str]:
         return op.op, tensors, ""
     buffers = dict.fromkeys(access.buffer for access in [*op.inputs, op.output])
     return op.op, [describe_tensor(buffer) for buffer in buffers], op.origin
+
+
+def node_facts(node: torch.fx.Node) -> tuple[str, list[str], str]:
+    """What a node of a graph says of itself."""
+    values = [(each.name, each.meta.get("val")) for each in node.all_input_nodes]
+    tensors = [
+        f"{name}: {str(value.dtype).removeprefix('torch.')}{_plain(value.shape)}, "
+        f"stride {_plain(value.stride())}"
+        for name, value in values
+        if isinstance(value, torch.Tensor)
+    ]
+    return str(node.target), tensors, str(node.meta.get("stack_trace") or "")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from torch._inductor.virtualized import V
 
 from torch_spyre._inductor.errors import InvalidHint
 from torch_spyre._inductor.hints import Hint, hints_of_buffer
-from torch_spyre._inductor.kernel_ir import KernelOp, has_symbols
+from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.propagate_named_dims import (
     NamedDims,
     TensorDims,
@@ -28,7 +28,7 @@ class HintedGraph:
         inputs: Mapping[str, TensorDims],
     ) -> None:
         self.hints = hints  # with the first node that each is about
-        self.names = NamedDims(inputs)
+        self.names = NamedDims(inputs, seen_size)
         self.found: dict[Hint, set[str]] = {}  # dimensions of the ops that each is about
 
     def name_loops(self, node: Any, ops: Sequence[KernelOp]) -> None:
@@ -38,14 +38,19 @@ class HintedGraph:
         hints = tuple(hint for hint in hints_of_buffer(node) if hint in self.hints)
         for op in ops:
             op.hints = hints
-        if has_symbols(ops[-1].space.values()):
-            return
         names = next((hint.named_dims for hint in reversed(hints) if hint.named_dims), ())
         self.names.name_loops(ops, names)
         for hint in hints:
             self.found.setdefault(hint, set()).update(*(names_in(op) for op in ops))
             if hint.tiles or hint.work_div:
                 warn_of_untracked(ops[-1])
+
+    def tile(self, one: Any, other: Any) -> bool:
+        """Whether a hint asks for loops around two nodes together."""
+        if not self.hints:
+            return False
+        shared = set(hints_of_buffer(one)) & set(hints_of_buffer(other))
+        return any(hint.tiles for hint in shared)
 
     def check_all_used(self) -> None:
         """Raise :class:`InvalidHint` for a dimension that no op of a hint's scope has."""
@@ -68,13 +73,8 @@ def graph_hints() -> HintedGraph:
     return getattr(V.graph, "spyre_hints", None) or HintedGraph({}, {})
 
 
-def refuse_hints(ops: Sequence[KernelOp]) -> None:
-    """Ops of dynamic sizes cannot be cut into tiles, or split as told, before a launch."""
-    for op in ops:
-        for hint in op.hints:
-            for dim, _ in (*hint.tiles, *hint.work_div):
-                raise InvalidHint(
-                    f"spyre_hint: dimension {dim!r}: the sizes of the op are dynamic",
-                    op=op,
-                    hint="compile with dynamic=False, or leave the hint out",
-                )
+def seen_size(value: Any) -> int:
+    """The number that a size, or an expression of sizes, was when the graph was compiled."""
+    if isinstance(value, int):
+        return value
+    return int(V.graph.sizevars.optimization_hint(value, fallback=64))

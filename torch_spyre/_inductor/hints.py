@@ -58,9 +58,15 @@ def spyre_hint(
     * ``work_div={"M": 4, "N": 8}``: over how many cores each op splits its dimensions.
     * ``named_dims=["M", "N"]``: names of the dimensions of results that have as many.
     """
-    return torch.fx.traceback.annotate(
-        {_key(): _text(num_tiles_per_dim, tiles, slices, work_div, named_dims)}
-    )
+    counted = [_fixed(counts) for counts in (num_tiles_per_dim, tiles, slices)]
+    return torch.fx.traceback.annotate({_key(): _text(counted, _fixed(work_div), named_dims)})
+
+
+def _fixed(counts: Any) -> Any:
+    """Numbers that Dynamo, which may take them for sizes that vary, has to know."""
+    if not isinstance(counts, dict):
+        return counts
+    return {d: operator.index(n) if type(n) is int else n for d, n in counts.items()}
 
 
 _scopes = 0  # that there were
@@ -78,21 +84,18 @@ def hints_were_given() -> bool:
 
 
 def _text(
-    num_tiles_per_dim: Mapping[str, int] | None,
-    tiles: Mapping[str, int] | None,
-    slices: Mapping[str, int] | None,
+    tiles: Sequence[Mapping[str, int] | None],  # by the names that the argument has
     work_div: Mapping[str, int] | None,
     named_dims: Sequence[str] | None,
 ) -> str:
-    older = {"tiles": tiles, "slices": slices}
-    for name, value in older.items():
+    for name, value in zip(("tiles", "slices"), tiles[1:], strict=True):
         if value is not None:
             warnings.warn(
                 f"spyre_hint({name}=...) is called num_tiles_per_dim now",
                 DeprecationWarning,
                 stacklevel=3,
             )
-    given = [value for value in (num_tiles_per_dim, tiles, slices) if value is not None]
+    given = [value for value in tiles if value is not None]
     if len(given) > 1:
         raise TypeError("spyre_hint: num_tiles_per_dim, tiles and slices are the same: give one")
     values = {

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -27,12 +27,11 @@ from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
+from torch_spyre._inductor.hints import Hint
+from torch_spyre._inductor.kernel_ir import Access, Buffer, DimPart, DimParts, KernelOp, Ramp
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
-from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL
+from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL, PLACES
 from torch_spyre._inductor.views import LinearIndex
-
-PLACES = ("argmax", "argmin")
 
 # Layout and storage offset of a tensor.
 Placement = tuple[SpyreTensorLayout, int]
@@ -64,6 +63,8 @@ class Nest:
 
     loops: dict[str, int]
     ops: list[Op]
+    hints: tuple[Hint, ...] = ()
+    dims: dict[str, DimParts] = field(default_factory=dict)  # of loops, if there are hints
 
 
 @dataclass
@@ -92,8 +93,9 @@ class Template:
                 buffer.constant = float(buffer.constant)
         ops: list[KernelOp] = []
         for position, nest in enumerate(self.nests):
-            for op in _NestOps(nest, known).ops():
-                op.node = position
+            made = _NestOps(nest, known)
+            for op in made.ops():
+                op.node, op.hints, op.dims = position, nest.hints, made.dims
                 op.origin = self.origins[position] if self.origins else ""
                 ops.append(op)
         return ops
@@ -111,6 +113,7 @@ class _NestOps:
             if extent != 1
         }
         self.space = {symbol: nest.loops[name] for name, symbol in self.symbols.items()}
+        self.dims = {self.symbols[n]: parts for n, parts in nest.dims.items() if n in self.symbols}
 
     def ops(self) -> Iterable[KernelOp]:
         for op in self.nest.ops:
@@ -243,6 +246,7 @@ class TemplateText:
         self._text = text
         self._symbols: dict[str, None] = {}
         self._names: dict[Buffer, str] = {}
+        self._scopes: dict[str, str] = {}  # of hints, counted anew: equal kernels have equal text
         self.tensors: list[str] = []  # as the graph calls them
         self.origins: list[str] = []  # the user's line of each nest: not part of the text
         temporaries: list[Buffer] = []
@@ -269,7 +273,7 @@ class TemplateText:
             loops = ", ".join(f"'{s}': {self._number(n)}" for s, n in nest[0].space.items())
             lines.append(f"        Nest({{{loops}}}, [")
             lines += [f"            {self._op(op)}," for op in nest]
-            lines.append("        ]),")
+            lines.append(f"        ]{self._hints(nest[0])}),")
         self.sizes = sorted(self._symbols)
         self.kept = 1  # instances
         head = f"lambda {', '.join(self.sizes)}: Template("
@@ -304,6 +308,20 @@ class TemplateText:
         elif constant is not None:
             parts.append(f"constant={self._number(constant)}")
         return f"Buffer({', '.join(parts)})"
+
+    def _hints(self, op: KernelOp) -> str:
+        hints = [
+            replace(hint, scope=self._scopes.setdefault(hint.scope, str(len(self._scopes))))
+            for hint in op.hints
+            if hint.tiles or hint.work_div
+        ]
+        if not hints:
+            return ""
+        names = (f"'{s}': ({', '.join(map(self._part, parts))},)" for s, parts in op.dims.items())
+        return f", {tuple(hints)!r}, {{{', '.join(names)}}}"
+
+    def _part(self, part: DimPart) -> str:
+        return f"DimPart({part.name!r}, {self._number(part.size)}, {self._number(part.unit)})"
 
     def _op(self, op: KernelOp) -> str:
         inputs = ", ".join(map(self._at, op.inputs))

@@ -14,13 +14,15 @@ from unittest import mock
 
 import torch
 from torch._inductor import ir, lowering
+from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 
 from torch_spyre._inductor import pieces
 from torch_spyre._inductor.attention import attention
 from torch_spyre._inductor.card_ops import CARD_OPS, lower_add, lower_card_op
+from torch_spyre._inductor.errors import node_facts
 from torch_spyre._inductor.products import addmm, matmul
-from torch_spyre._inductor.trace import card_has
+from torch_spyre._inductor.trace import card_has, other_bits
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.ops import experts
 
@@ -208,6 +210,7 @@ def spyre_lowerings() -> Iterator[None]:
         changed[op] = _chosen(ours, original)
     for op, sign in ((aten.add.Tensor, 1), (aten.sub.Tensor, -1)):
         changed[op] = _chosen(lower_add(sign, table[op]), table[op])
+    changed[aten.view.dtype] = _chosen(_same_bits(table[aten.view.dtype]), table[aten.view.dtype])
     for op, ours in PARTIAL.items():
         changed[op] = _chosen(_or_eager(ours, op), table[op])
     with (
@@ -216,6 +219,22 @@ def spyre_lowerings() -> Iterator[None]:
         mock.patch.object(lowering, "use_two_step_variance", return_value=True),
     ):
         yield
+
+
+def _same_bits(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Bits seen as another dtype, if eager can: a graph that only gives them away would not know
+    before it runs."""
+
+    def lower(x: Any, dtype: torch.dtype) -> Any:
+        try:
+            torch.empty(1, dtype=x.get_dtype(), device=DEVICE_NAME).view(dtype)
+        except NotImplementedError as error:
+            refused = other_bits(x.get_dtype(), dtype)
+            refused.add(*node_facts(V.graph.current_node))
+            raise refused from error
+        return theirs(x, dtype)
+
+    return lower
 
 
 def _or_eager(ours: Callable[..., Any], op: OpOverload) -> Callable[..., Any]:

@@ -4,6 +4,9 @@ A name belongs to a dimension of a tensor; a dimension may have several, whose s
 own: ``name_tensor_dims(x, ["S", "H", "D"])`` of a tensor (S, H * D). In an op, a loop gets the
 names of what it walks through in the op's inputs, and what the op writes gets them from its loops.
 Views need nothing of their own: they are other walks through the same memory.
+
+Sizes and strides may be expressions of size symbols. Which of two is larger is then as for the
+sizes seen; names are only given where they hold for all sizes.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from sympy import Symbol
 
-from torch_spyre._inductor.kernel_ir import DimPart, DimParts, KernelOp
+from torch_spyre._inductor.kernel_ir import DimPart, DimParts, KernelOp, has_symbols, number
 
 log = logging.getLogger("spyre.inductor.passes")
 
@@ -75,6 +79,21 @@ def dims_of_tensor(tensor: torch.Tensor) -> TensorDims | None:
     return dims if generation == _generation else None
 
 
+def same_names(
+    one: TensorDims | None, other: TensorDims | None, sizes: Sequence[int | None]
+) -> bool:
+    """Whether two tensors of these sizes have equal names. A size that is None varies: how large
+    the names of its dimension are does not count."""
+    if one is None or other is None:
+        return one is other
+
+    def fixed(dims: TensorDims) -> list[Any]:
+        known = zip(dims, sizes, strict=True)
+        return [[name for name, _ in own] if size is None else own for own, size in known]
+
+    return fixed(one) == fixed(other)
+
+
 def split_names(names: Sequence[str], shape: Sequence[int]) -> TensorDims | None:
     """Which names make up each dimension of a shape; None if they do not."""
     dims = []
@@ -108,22 +127,27 @@ class Digit:
 Digits = tuple[Digit, ...]
 
 
-def digits_of(dims: TensorDims, strides: Sequence[int]) -> Digits:
-    """Of a tensor with these names and strides."""
+def digits_of(dims: TensorDims, sizes: Sequence[int], strides: Sequence[int]) -> Digits:
+    """Of a tensor with these names, sizes and strides; of a dimension that varies if it has one
+    name: of several nobody says which."""
     found = []
-    for names, stride in zip(dims, strides, strict=True):
+    for names, extent, stride in zip(dims, sizes, strides, strict=True):
+        if has_symbols([extent]):
+            names = ((names[0][0], extent),) if len(names) == 1 else ()
         step = stride
         for name, size in reversed(names):
             found.append(Digit(DimPart(name, size), step))
             step *= size
-    return tuple(digit for digit in found if digit.stride > 0)
+    return tuple(found)
 
 
 class NamedDims:
     """Names in a graph, by buffer; filled in the order in which its nodes become ops."""
 
-    def __init__(self, inputs: Mapping[str, TensorDims]) -> None:
+    def __init__(self, inputs: Mapping[str, TensorDims], seen: Callable[[Any], int]) -> None:
+        """``seen`` gives the number that a size was when the graph was compiled."""
         self.inputs = inputs
+        self.seen = seen
         self.buffers: dict[str, Digits] = {}
 
     def name_loops(self, ops: Sequence[KernelOp], result_names: Sequence[str] = ()) -> None:
@@ -134,7 +158,7 @@ class NamedDims:
             for access in op.inputs:
                 digits = self._digits(access.buffer)
                 for symbol, stride in access.index.strides.items():
-                    parts = _walked(digits, stride, space[symbol])
+                    parts = self._walked(digits, stride, space[symbol])
                     if not parts:
                         continue
                     known = dims.setdefault(symbol, parts)
@@ -144,18 +168,19 @@ class NamedDims:
                             *(op.op, symbol, _text(known), _text(parts)),
                         )
         buffer = target.buffer
-        own = split_names(result_names, buffer.size) if result_names else None
+        sizes = [self.seen(size) for size in buffer.size]
+        own = split_names(result_names, sizes) if result_names else None
         if own is not None:
-            digits = digits_of(own, buffer.stride)
+            digits = digits_of(own, buffer.size, buffer.stride)
             for symbol, stride in target.index.strides.items():
-                parts = _walked(digits, stride, space[symbol])
+                parts = self._walked(digits, stride, space[symbol])
                 if parts:
                     dims[symbol] = parts
         written = []
         for symbol, parts in dims.items():
             step = target.index.strides.get(symbol, 0)
             for part in reversed(parts):
-                if step > 0:
+                if self.seen(step) > 0:
                     written.append(Digit(part, step))
                 step *= part.size
         self.buffers[buffer.name] = tuple(written)
@@ -164,25 +189,40 @@ class NamedDims:
 
     def _digits(self, buffer: Any) -> Digits:
         if buffer.name not in self.buffers and buffer.name in self.inputs:
-            self.buffers[buffer.name] = digits_of(self.inputs[buffer.name], buffer.stride)
+            dims = self.inputs[buffer.name]
+            self.buffers[buffer.name] = digits_of(dims, buffer.size, buffer.stride)
         return self.buffers.get(buffer.name, ())
 
-
-def _walked(digits: Digits, stride: int, extent: int) -> DimParts:
-    """What a loop walks through; nothing if it is not all named."""
-    if stride <= 0:
-        return ()
-    parts: list[DimPart] = []
-    for digit in sorted(digits, key=lambda digit: -digit.stride):
-        low, high = max(stride, digit.stride), min(stride * extent, digit.end)
-        if high > low and high % low == 0 and low % digit.stride == 0:
-            part = DimPart(digit.part.name, high // low, digit.part.unit * (low // digit.stride))
+    def _walked(self, digits: Digits, stride: int, extent: int) -> DimParts:
+        """What a loop walks through; nothing if it is not all named."""
+        seen = self.seen
+        parts: list[DimPart] = []
+        for digit in sorted(digits, key=lambda digit: -seen(digit.stride)):
+            low = max(stride, digit.stride, key=seen)
+            high = min(stride * extent, digit.end, key=seen)
+            if min(map(seen, (stride, digit.stride))) <= 0 or seen(high) <= seen(low):
+                continue
+            if seen(high) % seen(low) or seen(low) % seen(digit.stride):
+                continue
+            unit = digit.part.unit * _quotient(low, digit.stride)
+            part = DimPart(digit.part.name, _quotient(high, low), unit)
             above = parts[-1] if parts else None
             if above and (above.name, above.unit) == (part.name, part.unit * part.size):
                 part = DimPart(part.name, above.size * part.size, part.unit)  # cut by a view before
                 parts.pop()
             parts.append(part)
-    return tuple(parts) if math.prod(part.size for part in parts) == extent else ()
+        whole = math.prod(part.size for part in parts) == extent
+        return tuple(parts) if whole and all(map(_is_whole, parts)) else ()
+
+
+def _quotient(size: Any, by: Any) -> Any:
+    exact = has_symbols([size, by])
+    return number(sympy.cancel(sympy.sympify(size) / by)) if exact else size // by
+
+
+def _is_whole(part: DimPart) -> bool:
+    """Whether it is of whole numbers for all sizes."""
+    return all(sympy.denom(sympy.sympify(value)) == 1 for value in (part.size, part.unit))
 
 
 def _text(parts: Iterable[DimPart]) -> str:

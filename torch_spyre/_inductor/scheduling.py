@@ -25,7 +25,7 @@ from torch_spyre._inductor.build_kernel import (
 )
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
-from torch_spyre._inductor.hinted_graph import refuse_hints
+from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernels, settle
@@ -172,10 +172,9 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
         builder = self._built(nodes, inside)
-        refuse_hints(builder.ops)
         text = template_text(builder)
         if text.source not in V.graph.wrapper_code.src_to_kernel:
-            with about_kernel(nodes, builder.buffers):
+            with debug.watching_passes([]), about_kernel(nodes, builder.buffers):
                 check_template(text)
         self._mark_run(nodes, inside)
         origins = f", origins={text.origins}"
@@ -249,7 +248,8 @@ def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:
 
     What has fixed sizes is compiled now, and not again for every size of the rest, if it is much.
     Kernels of dynamic sizes begin at products of matrices, as the card does anyway: layers that are
-    alike then share them, and a new size costs as much as one layer.
+    alike then share them, and a new size costs as much as one layer. What hints want in one loop
+    stays in one kernel.
     """
     runs: list[tuple[bool, list[SchedulerNode]]] = []
     for dynamic, group in groupby(nodes, has_dynamic_sizes):
@@ -266,7 +266,7 @@ def _runs(nodes: list[SchedulerNode]) -> list[tuple[bool, list[SchedulerNode]]]:
 def _cut(nodes: list[SchedulerNode]) -> list[list[SchedulerNode]]:
     parts: list[list[SchedulerNode]] = [[]]
     for node in nodes:
-        if is_product(node) and parts[-1]:
+        if is_product(node) and parts[-1] and not graph_hints().tile(parts[-1][-1].node, node.node):
             parts.append([])
         parts[-1].append(node)
     return parts

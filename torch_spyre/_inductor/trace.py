@@ -16,7 +16,7 @@ from torch._inductor.virtualized import OpsWrapper, V
 
 from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP
-from torch_spyre._inductor.dtype_ops import DtypeOpTable
+from torch_spyre._inductor.dtype_ops import DtypeOpTable, computes_in_integers
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
 from torch_spyre._inductor.views import LinearIndex
@@ -167,10 +167,7 @@ class Tracer(DefaultHandler):
         return self.emit(opfunc, [value], dtype)
 
     def to_dtype_bitcast(self, value: Value, dtype: torch.dtype, src_dtype: torch.dtype) -> Value:
-        raise Unsupported(
-            f"{src_dtype} numbers seen as {dtype}: the card's formats have other bits",
-            hint="convert with .to(dtype), or look at the bits after .cpu()",
-        )
+        raise other_bits(src_dtype, dtype)
 
     def index_expr(self, expression: Expr, dtype: torch.dtype) -> Value:
         """A number that the loops count."""
@@ -286,10 +283,7 @@ class Tracer(DefaultHandler):
 
     def append_op(self, op: KernelOp, values: Sequence[Value]) -> None:
         dtypes = [v.dtype for v in values] + [op.output.buffer.dtype]
-        floats = any(dtype.is_floating_point for dtype in dtypes)
-        # Of bools float32 is exact too, and it fuses with the ops around.
-        bools = OPS[op.op].fp32 and all(dtype == torch.bool for dtype in dtypes)
-        op.exact = OPS[op.op].int64 and not floats and not bools
+        op.exact = computes_in_integers(op.op, dtypes)
         op.origin = self.origin
         self.ops.append(op)
 
@@ -385,6 +379,14 @@ def card_has(name: str) -> bool:
     if name not in OP_NAMES or name in vars(Tracer) or name == "square":
         return True
     return opfunc in OPS and OPS[opfunc].kind == "pointwise"
+
+
+def other_bits(source: torch.dtype, dtype: torch.dtype) -> Unsupported:
+    """The error of a view of one dtype as another."""
+    return Unsupported(
+        f"{source} numbers seen as {dtype}: the card's formats have other bits",
+        hint="convert with .to(dtype), or look at the bits after .cpu()",
+    )
 
 
 def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from torch_spyre._inductor import debug
 from torch_spyre._inductor.errors import Unsupported, describe_tensor
-from torch_spyre._inductor.kernel_template import Placement, Template, plan_template
+from torch_spyre._inductor.kernel_ir import Buffer
+from torch_spyre._inductor.kernel_template import Instance, Placement, Template, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
@@ -26,22 +27,11 @@ WAY_OUT = (
 
 log = logging.getLogger("spyre.execution")
 
-Seen = AbstractContextManager[list[Kernel]]  # writes what is planned inside, if somebody wants it
-
 
 class _Instance:
     """A template compiled for sizes and layouts."""
 
-    def __init__(
-        self,
-        name: str,
-        make: Callable[[], Template],
-        placements: Mapping[str, Placement],
-        seen: Seen,
-    ) -> None:
-        with seen as kernels:
-            plan = plan_template(make, placements)
-            kernels += plan.kernels
+    def __init__(self, name: str, plan: Instance, placements: Mapping[str, Placement]) -> None:
         self.shared = plan.shared
         names = [*placements, *(buffer.name for buffer in plan.shared)]
         self.launches = [
@@ -118,14 +108,21 @@ class SDSCTemplateRunner:
         for buffer, place in zip(arguments, where, strict=True):
             buffer.layout, buffer.offset = place
         placements = {b.name: place for b, place in zip(arguments, where, strict=True)}
+        named = dict(zip(inspect.signature(self.make).parameters, sizes, strict=True))
+        with debug.watching_instance(self.folder, named) as kernels, self._about(sizes, arguments):
+            plan = plan_template(lambda: self._template(sizes), placements)
+            kernels += plan.kernels
+            made = _Instance(self.name, plan, placements)
+        log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
+        return made
+
+    @contextmanager
+    def _about(self, sizes: tuple[int, ...], arguments: Sequence[Buffer]) -> Iterator[None]:
+        """Errors inside are about a launch with these sizes."""
         try:
-            named = dict(zip(inspect.signature(self.make).parameters, sizes, strict=True))
-            seen = debug.watching_instance(self.folder, named)
-            made = _Instance(self.name, lambda: self._template(sizes), placements, seen)
+            yield
         except Unsupported as error:
             source = next(filter(None, self.origins), "")
             error.add(f"{self.name} for sizes {sizes}", map(describe_tensor, arguments), source)
             error.hint = error.hint or WAY_OUT
             raise
-        log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
-        return made

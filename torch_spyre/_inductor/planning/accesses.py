@@ -20,12 +20,17 @@ RESTICKIFY = RESTICKIFY_OP
 # What a reduction over no elements gives.
 NEUTRAL = {"sum": 0.0, MATMUL: 0.0, "any": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}
 
+# What finds a place, and what finds the value there.
+PLACES = {"argmax": "max", "argmin": "min"}
+
 
 def neutral_element(op: str, dtype: torch.dtype) -> float:
     """What a reduction over no elements gives, as a number of the dtype."""
     value = NEUTRAL[op]
     if dtype.is_floating_point or math.isfinite(value):
         return value
+    if dtype == torch.bool:
+        return float(value > 0)
     return float(torch.iinfo(dtype).min if value < 0 else torch.iinfo(dtype).max)
 
 

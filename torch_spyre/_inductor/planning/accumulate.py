@@ -25,15 +25,19 @@ COMBINES = {
 
 
 class Numbers:
-    """Constants to begin with."""
+    """Constants, each once."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[float, torch.dtype], Buffer] = {}
 
     def neutral(self, op: str, dtype: torch.dtype) -> Access:
-        value = neutral_element(op, dtype)
+        """What a reduction begins with."""
+        return self.number(neutral_element(op, dtype), dtype)
+
+    def number(self, value: float, dtype: torch.dtype) -> Access:
+        value = float(value)
         if (value, dtype) not in self.numbers:
-            name = f"neutral{len(self.numbers)}"
+            name = f"number{len(self.numbers)}"
             layout = SpyreTensorLayout([], dtype)
             self.numbers[value, dtype] = Buffer(name, dtype, [], [], layout, constant=value)
         return Access(self.numbers[value, dtype], LinearIndex(0, {}))
@@ -50,8 +54,8 @@ def accumulate(op: KernelOp, numbers: Numbers) -> tuple[KernelOp, KernelOp, list
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     kept = {s: n for s, n in op.space.items() if s not in op.reduced}
     name = target.buffer.name
-    total = target if wide == dtype else _tensor_like(f"{name}_total", op, wide)
-    partial = _tensor_like(f"{name}_part", op, wide)
+    total = target if wide == dtype else tensor_like(f"{name}_total", op, wide)
+    partial = tensor_like(f"{name}_part", op, wide)
     op.output = partial
     base = replace(op, space=kept, inputs=[], output=total, constants={}, exact=False)
     first = replace(base, op="identity", inputs=[numbers.neutral(op.op, wide)])
@@ -66,7 +70,7 @@ def accumulate(op: KernelOp, numbers: Numbers) -> tuple[KernelOp, KernelOp, list
     return first, combine, last
 
 
-def _tensor_like(name: str, op: KernelOp, dtype: torch.dtype) -> Access:
+def tensor_like(name: str, op: KernelOp, dtype: torch.dtype) -> Access:
     """A local for the result of an op, with the sticks of the one it has."""
     own = [s for s in op.space if s not in op.reduced]
     size = [op.space[s] for s in own]

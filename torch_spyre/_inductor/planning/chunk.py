@@ -9,17 +9,19 @@ from sympy import Symbol
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import KernelOp
-from torch_spyre._inductor.planning.accumulate import COMBINES, Numbers, accumulate
+from torch_spyre._inductor.planning.accesses import MATMUL, PLACES, begins_inside, stick_symbol
+from torch_spyre._inductor.planning.accumulate import Numbers, accumulate
 from torch_spyre._inductor.planning.divide_work import SPAN_BYTES, smallest_span
+from torch_spyre._inductor.planning.extremes import Extreme, extreme_of, extreme_of_two
 from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.restickify import copied
 
 
 def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
     """The ops, those that no split over the cores brings within a core's reach in chunks.
 
-    Every op can be cut, but argmax and argmin along what they look through: those are left to be
-    refused. Needs final layouts. Off unless the knob says otherwise: one tensor of that size is
-    mostly a mistake.
+    Every op can be cut along all of its loops but those around it. Needs final layouts. Off unless
+    the knob says otherwise: one tensor of that size is mostly a mistake.
     """
     if not config.chunk_large_tensors:
         return ops
@@ -30,9 +32,13 @@ def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
 def _chunks(op: KernelOp, numbers: Numbers) -> list[KernelOp]:
     symbol = _to_cut(op)
     if symbol is None:
-        return [op]
+        copies = [part for copy in _copies(op) for part in _chunks(copy, numbers)]
+        return [*copies, op]
     if symbol not in op.reduced:
         parts = _halves(op, symbol)
+    elif op.op in PLACES:
+        parts = _extreme(op, numbers).ops
+        parts[-1].output = op.output
     else:
         op = replace(op)
         first, combine, last = accumulate(op, numbers)
@@ -49,10 +55,38 @@ def _parts_of_sum(op: KernelOp) -> list[KernelOp]:
     return [smaller for part in _halves(op, symbol) for smaller in _parts_of_sum(part)]
 
 
+def _extreme(op: KernelOp, numbers: Numbers) -> Extreme:
+    """With its place, and the op cut as often as it is what it looks through that leads too far."""
+    symbol = _to_cut(op)
+    if symbol not in op.reduced:
+        return extreme_of(op)
+    halves = _halves(op, symbol)
+    found = [_extreme(half, numbers) for half in halves]
+    return extreme_of_two(op, symbol, halves, found, numbers)
+
+
 def _halves(op: KernelOp, symbol: Symbol) -> list[KernelOp]:
     shape = OpShape(op)
-    half = math.ceil(shape.units[symbol] / 2) * shape.unit[symbol]
+    step = _step(shape, symbol)
+    half = math.ceil(op.space[symbol] / step / 2) * step
     return [op.part(symbol, 0, half), op.part(symbol, half, op.space[symbol] - half)]
+
+
+def _copies(op: KernelOp) -> list[KernelOp]:
+    """Of what a product must not read in place: from the inside of a stick on, or with sticks along
+    what is one iteration now."""
+    copies: list[KernelOp] = []
+    if op.op == MATMUL:
+        n, k = list(op.space)[-2:]
+        for i, stick in enumerate((k, n)):
+            access = op.inputs[i]
+            lost = op.space[stick] > 1 and stick_symbol(access, op.space) is None
+            if lost or begins_inside(access, op.space):
+                op.inputs[i] = copied(access, stick, op, copies)
+    for copy in copies:
+        copy.node, copy.loops = op.node, op.loops
+        copy.output.buffer.tile_of = frozenset(op.loops)
+    return copies
 
 
 def _to_cut(op: KernelOp) -> Symbol | None:
@@ -62,20 +96,29 @@ def _to_cut(op: KernelOp) -> Symbol | None:
 
 
 def _farthest(shape: OpShape) -> Symbol | None:
-    """Of the loops that can be cut, sticks staying whole, the one that leads farthest.
+    """Of the loops that can be cut, the one that leads farthest.
 
     Loops around move on by what their symbols count: these stay as they are.
     """
     op = shape.op
     around = {loop.symbol for loop in op.loops}
-    free = [
-        s
-        for s in op.space
-        if shape.units[s] > 1 and s not in around and (s not in op.reduced or op.op in COMBINES)
-    ]
+    free = [s for s in op.space if op.space[s] > _step(shape, s) and s not in around]
     walks = [shape.walk(position) for position in range(len(shape.accesses))]
 
     def steps(symbol: Symbol) -> int:
         return max(abs(walk.sticks(symbol, op.space[symbol] - 1)) for walk in walks)
 
     return max(free, key=steps, default=None)
+
+
+def _step(shape: OpShape, symbol: Symbol) -> int:
+    """Of how many iterations parts of a loop are multiples: sticks stay whole. Within a single one
+    only those of the widest elements do, of which it may hold several, far apart."""
+    if shape.units[symbol] > 1:
+        return shape.unit[symbol]
+    along = [
+        access.buffer.format.elems_per_stick()
+        for access, stick in zip(shape.accesses, shape.sticks, strict=True)
+        if stick == symbol
+    ]
+    return min(along, default=1)

@@ -47,7 +47,7 @@ def _with_stick(access: Access, stick: Symbol, op: KernelOp, result: list[Kernel
         return access
     if isinstance(access.buffer.constant, Ramp):
         return _turned(access, access.buffer.constant, stick, op)
-    return _copied(access, stick if stick in symbols_of(access) else None, op, result)
+    return copied(access, stick if stick in symbols_of(access) else None, op, result)
 
 
 def _turned(access: Access, ramp: Ramp, stick: Symbol, op: KernelOp) -> Access:
@@ -70,7 +70,7 @@ def _turned(access: Access, ramp: Ramp, stick: Symbol, op: KernelOp) -> Access:
     return Access(made, LinearIndex(0, dict(zip(loops, stride, strict=False))))
 
 
-def _copied(access: Access, stick: Symbol | None, op: KernelOp, result: list[KernelOp]) -> Access:
+def copied(access: Access, stick: Symbol | None, op: KernelOp, result: list[KernelOp]) -> Access:
     """An access to a copy with its sticks along a loop, or with a stick for every element."""
     source = access.buffer
     space = {symbol: op.space[symbol] for symbol in op.space if symbol in symbols_of(access)}
@@ -111,9 +111,9 @@ def _matmul_operands(op: KernelOp, result: list[KernelOp]) -> None:
     if others:
         raise Unsupported("a product with a loop that no factor has", op=op)
     if stick_symbol(x, op.space) != k or begins_inside(x, op.space):
-        x = _copied(x, k, op, result)
+        x = copied(x, k, op, result)
     if stick_symbol(y, op.space) not in (n, k) or begins_inside(y, op.space):
-        y = _copied(y, n, op, result)
+        y = copied(y, n, op, result)
     op.inputs = [x, y]
     if not rows:
         rows = [Symbol("m1")]
