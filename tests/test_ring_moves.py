@@ -7,20 +7,34 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import card, compiled, counted
+from compiling import card, counted
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from kernel_ops import A, B, C, at, buffer, bundle_of, groups_of, local, op, run_on_card
+from kernel_ops import (
+    LAYOUTS,
+    A,
+    B,
+    C,
+    at,
+    buffer,
+    bundle_of,
+    groups_of,
+    local,
+    op,
+    run_on_card,
+    through,
+)
 from kernels import c0, c1, check_result, exchange, files_of, resliced
 
 from torch_spyre import ring
 from torch_spyre._C import _Program
 from torch_spyre._inductor import config
-from torch_spyre._inductor.planning import PASSES, plan_kernel, ring_moves
+from torch_spyre._inductor.planning import PASSES, divide_work, plan_kernel, ring_moves
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.ring_copies import RingCopies
 from torch_spyre._inductor.planning.ring_moves import exchange_parts
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.variant import Variant
@@ -236,23 +250,121 @@ def swiglu(x, gate, up, down):
     return (F.silu(x @ gate) * (x @ up)) @ down
 
 
-def test_a_product_takes_its_factor_over_the_ring():
+def test_a_product_takes_its_factor_over_the_ring(planned):
     """Cores that compute columns of a result share its rows: all of them get these."""
     torch.manual_seed(0)
     tensors = card(256, 512), card(512, 1536), card(512, 1536), card(1536, 512)
-    results, times, sent = [], [], []
+    results, times, copies = [], [], []
     for knobs in ({"lx_planning": False}, {"lx_ring_moves": False}, {}):
         with config.patch(knobs):
             torch._dynamo.reset()
-            results.append(compiled(swiglu, *tensors).results[0].cpu())
+            got, kernels = planned(swiglu, *tensors)
+            results.append(got.cpu())
             run = torch.compile(swiglu, fullgraph=True, dynamic=False)
             spent = counted(lambda run=run: run(*tensors))
         times.append(spent.modelled_ns)
-        sent.append(spent.ring_bytes)
+        copies.append([spec for kernel in kernels for spec in kernel.ops if spec.op == "identity"])
     assert torch.equal(results[1], results[0])
     assert torch.equal(results[2], results[0])
     assert times[2] < times[1] < times[0]
-    assert sent[2] > sent[1]
+    assert [len(each) for each in copies] == [0, 0, 1]
+    assert [arg.component for arg in copies[2][0].args] == ["lx", "lx"]
+
+
+def products(rows, *widths):
+    """Of matrices, one after the other, with something in between that a core does for itself."""
+    ops, value = [], buffer("x0", rows, widths[0])
+    for i, (k, n) in enumerate(itertools.pairwise(widths)):
+        weight = buffer(f"w{i}", n, k)
+        made = local(f"t{i}", rows, n)
+        last = i == len(widths) - 2
+        into = buffer("out", rows, n) if last else local(f"x{i + 1}", rows, n)
+        space = {A: rows, B: n, C: k}
+        factors = [at(value, A, C), at(weight, B, C)]
+        ops += [
+            op("batchmatmul", space, factors, at(made, A, B)),
+            op("silu", {A: rows, B: n}, [at(made, A, B)], at(into, A, B)),
+        ]
+        value = into
+    return ops
+
+
+def test_the_ring_lets_each_product_have_its_best_split():
+    best = variant_of(products(512, 512, 1024, 512))
+    made = [each for each in best.ops if each.op == "batchmatmul"]
+    assert [each.op for each in best.ops].count("identity") == 1
+    for each in made:
+        prices = OpPrices(OpShape(each))
+        even = [
+            dict(zip((A, B, C), parts, strict=True))
+            for parts in itertools.product(range(1, 33), repeat=3)
+            if math.prod(parts) == 32
+            and all(
+                each.space[s] // unit % n == 0
+                for (s, unit), n in zip(((A, 1), (B, 64), (C, 64)), parts, strict=True)
+            )
+        ]
+        assert prices.microseconds(each.splits) == pytest.approx(
+            min(map(prices.microseconds, even))
+        )
+    with config.patch(lx_ring_moves=False):
+        (without,) = {
+            tuple(each.splits.values())
+            for each in variant_of(products(512, 512, 1024, 512)).ops
+            if each.op == "batchmatmul"
+        }
+    assert without == (32, 1, 1)  # rows: all that can agree
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 200, 512, 1000])
+@pytest.mark.parametrize("widths", [(128, 320, 64), (512, 1024, 512), (300, 1100, 700, 300)])
+def test_plans_are_never_worse_for_the_ring(rows, widths):
+    effort = variant_of(products(rows, *widths)).effort
+    with config.patch(lx_ring_moves=False):
+        assert effort <= variant_of(products(rows, *widths)).effort
+
+
+SWITCHES = (
+    *("lx_planning", "lx_ring_moves", "co_optimizing_lx_planning"),
+    *("lx_in_place", "lx_boundary_clones", "auto_tiling"),
+)
+
+
+def test_results_do_not_depend_on_switches():
+    torch.manual_seed(0)
+    sizes = 512, 512, 1024, 512
+    given_tensors = {"x0": torch.randn(sizes[:2]).half() / 8}
+    for i, (k, n) in enumerate(itertools.pairwise(sizes[1:])):
+        given_tensors[f"w{i}"] = torch.randn(n, k).half() / 8
+    results, plans = [], set()
+    for values in itertools.product((True, False), repeat=len(SWITCHES)):
+        with config.patch(dict(zip(SWITCHES, values, strict=True))):
+            kernel = plan_kernel(products(*sizes))
+        plan = str(bundle_of(kernel))
+        if plan not in plans:  # of those that are different
+            plans.add(plan)
+            results.append(run_on_card(kernel, **given_tensors)["out"])
+    assert len(plans) > 2
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_the_work_of_planning_grows_with_the_number_of_ops():
+    """Products of other sizes, so that no answer serves two of them."""
+
+    def asked(count):
+        divide_work._asked_about.cache_clear()
+        widths = [64 * (5 + i) for i in range(count + 1)]
+        way = mock.patch.object(divide_work, "_with_op", wraps=divide_work._with_op)
+        price_of = RingCopies.microseconds
+        copy = mock.patch.object(RingCopies, "microseconds", autospec=True, side_effect=price_of)
+        with way as ways, copy as copies:
+            divide_work.divide_work(through(LAYOUTS, products(256, *widths)))
+        return ways.call_count, copies.call_count
+
+    few, many = asked(6), asked(18)
+    assert min(few) > 0
+    for less, more in zip(few, many, strict=True):
+        assert more < 3.6 * less
 
 
 # -------------------------------------------------------------------------------- what is refused

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch_spyre.cost import ring_load
@@ -62,9 +63,7 @@ class Load(NamedTuple):
 @functools.lru_cache(maxsize=1 << 10)
 def pieces(axes: tuple[Axis, ...], source: Slices, target: Slices) -> tuple[Piece, ...]:
     """Everything that each core wants, core by core. ``source`` has every slice at least once."""
-    holders: dict[tuple[int, ...], list[int]] = {}
-    for core, slices in enumerate(source):
-        holders.setdefault(slices, []).append(core)
+    holders = _cores_by_slices(source)
     found = []
     for core, slices in enumerate(target):
         wanted = [
@@ -92,25 +91,61 @@ def _distance(one: int, other: int) -> int:
     return min(stops, STOPS - stops)
 
 
-@functools.lru_cache(maxsize=1 << 10)
 def load(axes: tuple[Axis, ...], source: Slices, target: Slices) -> Load:
     """What several cores want of one goes round once each way; they take it as it passes."""
-    receivers: dict[tuple[int, Ranges], list[int]] = {}
+    holders = _cores_by_slices(source)
     lx = [0] * STOPS
-    arrived = 0
-    for piece in pieces(axes, source, target):
-        lx[piece.target] += piece.bytes
-        key = piece.source, piece.ranges
-        if key not in receivers:
-            lx[piece.source] += piece.bytes
-        receivers.setdefault(key, []).append(piece.target)
-        arrived += piece.bytes if piece.source != piece.target else 0
-    sends = []
-    for (core, ranges), cores in receivers.items():
-        stops = [(to - core) % STOPS for to in cores]
-        up = max((n for n in stops if n <= STOPS // 2), default=0)
-        down = max((STOPS - n for n in stops if n > STOPS // 2), default=0)
-        size = Piece(core, core, ranges).bytes
-        sends += [(core, (core + n) % STOPS, size) for n in (up, -down) if n]
+    arrived, sends = 0, []
+    for slices, cores in _cores_by_slices(target).items():
+        overlaps = [_overlaps(axis, slice) for axis, slice in zip(axes, slices, strict=True)]
+        for held in itertools.product(*overlaps):
+            size, place = STICK_BYTES, []
+            for slice, length in held:
+                size *= length
+                place.append(slice)
+            for core, takers in _nearest(holders[tuple(place)], cores):
+                lx[core] += size
+                up = down = 0
+                for taker in takers:
+                    lx[taker] += size
+                    stops = (taker - core) % STOPS
+                    if stops:
+                        arrived += size
+                    if stops <= STOPS // 2:
+                        up = max(up, stops)
+                    else:
+                        down = max(down, STOPS - stops)
+                if up:
+                    sends.append((core, (core + up) % STOPS, size))
+                if down:
+                    sends.append((core, (core - down) % STOPS, size))
     ring = ring_load(sends)
     return Load(arrived, ring.link_bytes, ring.hops, max(lx), sum(lx))
+
+
+def _cores_by_slices(slices: Slices) -> dict[tuple[int, ...], list[int]]:
+    found: dict[tuple[int, ...], list[int]] = {}
+    for core, mine in enumerate(slices):
+        found.setdefault(mine, []).append(core)
+    return found
+
+
+def _overlaps(axis: Axis, slice: int) -> list[tuple[int, int]]:
+    """Which slices have something of one that is wanted, and how much; none beyond the end."""
+    begin, end = slice * axis.target, min(axis.size, (slice + 1) * axis.target)
+    if begin >= end:
+        return []
+    return [
+        (held, min(end, (held + 1) * axis.source) - max(begin, held * axis.source))
+        for held in range(begin // axis.source, -(-end // axis.source))
+    ]
+
+
+def _nearest(holders: list[int], cores: list[int]) -> Iterable[tuple[int, list[int]]]:
+    """From which of the cores that have the same others take it."""
+    if len(holders) == 1:
+        return ((holders[0], cores),)
+    takers: dict[int, list[int]] = {}
+    for core in cores:
+        takers.setdefault(min(holders, key=lambda one: _distance(one, core)), []).append(core)
+    return takers.items()

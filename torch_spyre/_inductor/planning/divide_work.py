@@ -2,16 +2,18 @@
 
 An op that splits its loops as its neighbours do reads, on every core, what that core wrote: the
 intermediate can stay in the scratchpads, and the cores need not wait for each other. So the splits
-of all ops are chosen together, by the time the card's cost model gives the whole. Uneven parts are
-allowed; the last is smaller.
+of all ops are chosen together, by the time the card's cost model gives the whole. Where two do not
+agree, the intermediate goes over the ring or through device memory, whichever takes less. Uneven
+parts are allowed; the last is smaller.
 For an op with a hint about it there is nothing to choose.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 
 from sympy import Symbol
@@ -23,6 +25,8 @@ from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits, structure
 from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
+from torch_spyre._inductor.planning.ring_copies import RingCopies, movable
+from torch_spyre.cost import OpCost, price
 from torch_spyre.machine import load as load_machine
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
@@ -32,6 +36,7 @@ LIKED = 3  # ways to split the next reader that an op considers
 FAR = 8  # how many ops ahead readers are looked for
 TRIED = 16  # of the ways to split an op, those that are best for itself
 WAIT_US = 0.1  # for all cores to meet
+OP_US = price(OpCost()).total / 1e3  # that any op takes
 
 
 def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
@@ -41,10 +46,12 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
     asked = _asked(ops)
+    moving = movable(ops)
     beam = [_State(0.0, 0.0, {}, {})]
     for time, op in enumerate(ops):
         gone = {a.buffer for a in (*op.inputs, op.output) if last_use[a.buffer] == time}
-        beam = _advanced(beam, asked[time], gone, _next_reader(asked, time))
+        step = _Step(asked[time], moving, gone, _next_reader(asked, time), lx_available())
+        beam = _advanced(beam, step)
     state: _State | None = beam[0]
     for op in reversed(ops):
         assert state is not None
@@ -56,11 +63,14 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
 
 @dataclass
 class _Asked:
-    """What is asked about an op. Ops of equal layers share the answers."""
+    """What is asked about an op. Ops that are planned alike share the answers."""
 
     prices: OpPrices
     liked: dict[int, list[Footprint]] = field(default_factory=dict)  # by positions of inputs
     candidates: list[Splits] = field(default_factory=list)
+    copies: dict[int, RingCopies] = field(default_factory=dict)  # by positions of inputs
+    # By position and the identities of splits and footprint, which is kept beside.
+    copying: dict[tuple[int, int, int], tuple[Footprint, float]] = field(default_factory=dict)
 
     @property
     def shape(self) -> OpShape:
@@ -69,29 +79,50 @@ class _Asked:
     def of(self, op: KernelOp) -> _Asked:
         return replace(self, prices=self.prices.of(self.shape.of(op)))
 
+    def copy_microseconds(self, position: int, splits: Splits, have: Footprint) -> float:
+        """To bring cores an input over the ring from those that have it so; infinite: cannot be."""
+        key = position, id(splits), id(have)
+        known = self.copying.get(key)
+        if known is None:
+            if position not in self.copies:
+                self.copies[position] = RingCopies(self.shape, position)
+            known = have, self.copies[position].microseconds(splits, have)
+            self.copying[key] = known
+        return known[1]
+
+
+@dataclass(frozen=True)
+class _Like:
+    """An op, equal to all that are planned alike."""
+
+    structure: tuple[object, ...]
+    cores: int
+    op: KernelOp = field(compare=False)
+
+
+@functools.lru_cache(maxsize=1 << 8)  # a few layers: those of a model, and variants of them
+def _asked_about(like: _Like) -> _Asked:
+    return _Asked(OpPrices(OpShape(like.op)))
+
 
 def _asked(ops: list[KernelOp]) -> list[_Asked]:
-    known: dict[tuple[object, ...], _Asked] = {}
-    found = []
-    for op in ops:
-        key = structure(op)
-        if key in known:
-            found.append(known[key].of(op))
-        else:
-            found.append(known.setdefault(key, _Asked(OpPrices(OpShape(op)))))
-    return found
+    return [_asked_about(_Like(structure(op), config.sencores, op)).of(op) for op in ops]
 
 
 @dataclass(frozen=True)
 class _Home:
-    """Where an intermediate is, as long as all ops agree on it: each core has its part."""
+    """Where an intermediate is, unless it goes through device memory: each core has its part."""
 
     footprint: Footprint
     leaving: float  # microseconds, to have it in device memory instead
+    copies: tuple[Footprint, ...] = ()  # that came over the ring
 
     @property
-    def bytes_of_core(self) -> int:
-        return STICK_BYTES * self.footprint.sticks_of_core
+    def sticks_of_core(self) -> int:
+        return self.footprint.sticks_of_core + sum(each.sticks_of_core for each in self.copies)
+
+    def has(self, footprint: Footprint) -> bool:
+        return footprint is self.footprint or any(footprint is each for each in self.copies)
 
 
 @dataclass
@@ -103,6 +134,29 @@ class _State:
     homes: dict[Buffer, _Home]  # of what later ops need
     splits: Splits  # of the last op
     before: _State | None = None
+
+    @property
+    def value(self) -> float:
+        return self.cost + self.expected
+
+    def may_pay(self, best: _State) -> bool:
+        """Whether what is at home here could make up for what another choice costs less."""
+        return self.value - best.value < sum(
+            home.leaving + WAIT_US
+            for buffer, home in self.homes.items()
+            if buffer not in best.homes or best.homes[buffer].footprint is not home.footprint
+        )
+
+
+@dataclass
+class _Step:
+    """One more op."""
+
+    asked: _Asked
+    moving: Container[Buffer]  # what can go over the ring
+    gone: set[Buffer]  # what no later op touches
+    reader: _Reader | None
+    room: int  # bytes of a core's scratchpad
 
 
 @dataclass
@@ -159,60 +213,94 @@ def _next_reader(asked: list[_Asked], time: int) -> _Reader | None:
     return None
 
 
-def _advanced(
-    beam: list[_State], asked: _Asked, gone: set[Buffer], reader: _Reader | None
-) -> list[_State]:
+def _advanced(beam: list[_State], step: _Step) -> list[_State]:
     """The best ways to go on with one more op, of those that leave its result alike only one."""
-    room, prices = lx_available(), asked.prices
+    prices, reader = step.asked.prices, step.reader
     hinted = hinted_splits(prices.shape)
-    own = _candidates(asked) if hinted is None else [hinted]
+    own = _candidates(step.asked) if hinted is None else [hinted]
     agrees = hinted is None and config.co_optimizing_lx_planning
     if not agrees:
         own = own[:1]
     found: dict[object, _State] = {}
+    best, all_in_lx = math.inf, frozenset(range(len(prices.shape.accesses)))
     for rank, state in enumerate(beam):
         inherited = _inherited(prices.shape, state) if agrees else ()
         wanted = _wanted(prices.shape, state, reader) if agrees and reader else ()
         # Without a reason to go on from there, an op begins anew best where it is cheapest.
         ways = (*inherited, *(own if rank < FIRST else own[:1]), *wanted)
+        # More than all that can be at home then is worth need not be asked.
+        limit = best + sum(home.leaving + WAIT_US for home in state.homes.values())
+        limit += prices.written_microseconds + WAIT_US - state.cost
         for splits in {id(splits): splits for splits in ways}.values():
+            if prices.microseconds(splits, all_in_lx) > limit:
+                continue
             if splits is not own[0] and _span(prices.shape, splits) > SPAN_BYTES:
                 continue
-            after = _with_op(state, prices, splits, gone, room)
+            after = _with_op(state, step, splits)
             home = after.homes.get(prices.shape.op.output.buffer)
             after.expected = reader.expected(after.homes, home) if reader and home else 0
-            key = frozenset((buffer, id(home.footprint)) for buffer, home in after.homes.items())
+            best = min(best, after.value)
+            key = frozenset(
+                (buffer, id(home.footprint), *map(id, home.copies))
+                for buffer, home in after.homes.items()
+            )
             if key not in found or after.cost < found[key].cost:
                 found[key] = after
-    return sorted(found.values(), key=lambda state: state.cost + state.expected)[:BEAM_WIDTH]
+    first, *others = sorted(found.values(), key=lambda state: state.value)[:BEAM_WIDTH]
+    return [first, *(other for other in others if other.may_pay(first))]
 
 
-def _with_op(
-    state: _State, prices: OpPrices, splits: Splits, gone: set[Buffer], room: int
-) -> _State:
-    shape = prices.shape
+def _with_op(state: _State, step: _Step, splits: Splits) -> _State:
+    prices, shape = step.asked.prices, step.asked.shape
     footprints = shape.footprints(splits)
-    homes, cost, in_lx = dict(state.homes), state.cost, set()
+    homes, cost = dict(state.homes), state.cost
+    in_lx: set[int] = set()
     for position, access in enumerate(shape.op.inputs):
-        home = state.homes.get(access.buffer)
+        home, want = homes.get(access.buffer), footprints[position]
         if home is None:
             continue
-        if home.footprint is footprints[position]:
-            in_lx.add(position)
-        elif homes.pop(access.buffer, None):
-            cost += home.leaving + WAIT_US
-    for buffer in gone:
+        if not home.has(want):
+            copy = _copy_microseconds(step, splits, position, home, in_lx)
+            if copy is None or not _fits([*homes.values(), _Home(want, 0)], step.room):
+                del homes[access.buffer]
+                cost += home.leaving + WAIT_US
+                continue
+            homes[access.buffer] = replace(home, copies=(*home.copies, want))
+            cost += copy + WAIT_US
+        in_lx.add(position)
+    for buffer in step.gone:
         homes.pop(buffer, None)
     output = shape.op.output.buffer
     own = shape.each_core_has_its_own(len(footprints) - 1, splits)
     if output.local and own and writes_lx(shape.op):
         home = _Home(footprints[-1], prices.written_microseconds)
-        taken = sum(other.bytes_of_core for other in homes.values())
-        if taken + home.bytes_of_core <= room:
+        if _fits([*homes.values(), home], step.room):
             in_lx.add(len(footprints) - 1)
             homes[output] = home
     cost += prices.microseconds(splits, in_lx) * shape.op.times
     return _State(cost, 0.0, homes, splits, state)
+
+
+def _fits(homes: list[_Home], room: int) -> bool:
+    return STICK_BYTES * sum(home.sticks_of_core for home in homes) <= room
+
+
+def _copy_microseconds(
+    step: _Step, splits: Splits, position: int, home: _Home, in_lx: set[int]
+) -> float | None:
+    """To bring cores an input over the ring; None if device memory takes less.
+
+    An op waits for what it reads there at most as long as it takes to be written.
+    """
+    prices = step.asked.prices
+    if prices.shape.op.inputs[position].buffer not in step.moving or 2 * home.leaving <= OP_US:
+        return None
+    copy = step.asked.copy_microseconds(position, splits, home.footprint)
+    if home.leaving <= copy < 2 * home.leaving:
+        reading = prices.microseconds(splits, in_lx)
+        reading -= prices.microseconds(splits, in_lx | {position})
+        return copy if copy < home.leaving + reading else None
+    return copy if copy < home.leaving else None
 
 
 # --------------------------------------------------------------------------------------- candidates

@@ -114,9 +114,9 @@ class OpShape:
         """Of the inputs and of the output."""
         known = self._footprints.get(id(splits))
         if known is None:
-            found = [self._footprint(i, splits) for i in range(len(self.accesses))]
+            found = [self.footprint(i, splits) for i in range(len(self.accesses))]
             if self.op.held:
-                found[0] = self._footprint(0, self.op.held)
+                found[0] = self.footprint(0, self.op.held)
             known = self._footprints[id(splits)] = splits, found
         return known[1]
 
@@ -136,7 +136,7 @@ class OpShape:
             self._walks[position] = _Walk(self.accesses[position])
         return self._walks[position]
 
-    def _footprint(self, position: int, splits: Splits) -> Footprint:
+    def footprint(self, position: int, splits: Splits) -> Footprint:
         walk, stick = self.walk(position), self.sticks[position]
         order = [symbol for symbol, _ in self.cores_in_order(splits)]
         elems = self.accesses[position].buffer.format.elems_per_stick()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Set
 
 from sympy import Symbol
 
@@ -131,31 +131,8 @@ class OpPrices:
 
     def _exchange(self, splits: Splits, in_lx: Set[int]) -> OpCost:
         """Of a copy from the scratchpads of some cores to those of others."""
-        shape, held = self.shape, self.shape.op.held
-        elems = shape.accesses[0].buffer.format.elems_per_stick()
-        units = [(s, elems if s == shape.sticks[0] else 1) for s in shape.walk(0).strides]
-        axes = tuple(
-            Axis(
-                -(-shape.op.space[s] // unit),
-                -(-shape.chunk(s, held.get(s, 1)) // unit),
-                -(-shape.chunk(s, splits.get(s, 1)) // unit),
-            )
-            for s, unit in units
-        )
-        moving = [s for s, _ in units]
-        load = ring.load(axes, _slices(shape, held, moving), _slices(shape, splits, moving))
-        return OpCost(
-            element_bytes=self.element_bytes,
-            cores=math.prod(splits.values()),
-            points=shape.sticks_of_core(1, splits) * elems,
-            all_points=self.all_points,
-            written_bytes=0 if 1 in in_lx else self.bytes[1],
-            lx_bytes=load.lx_bytes,
-            all_lx_bytes=load.all_lx_bytes,
-            ring_bytes=load.ring_bytes,
-            ring_link_bytes=load.link_bytes,
-            ring_hops=load.hops,
-        )
+        written = 0 if 1 in in_lx else self.bytes[1]
+        return exchange_cost(self.shape, self.shape.op.held, splits, written)
 
     def rows(self, splits: Splits) -> int:
         """M of a product, of the core that has most."""
@@ -169,14 +146,56 @@ class OpPrices:
         return cost.price(op).write / 1e3
 
 
-def _slices(shape: OpShape, splits: Splits, symbols: Sequence[Symbol]) -> Slices:
-    """Which part of every loop each core has."""
-    before, steps = 1, dict.fromkeys(symbols, (1, 1))
+def exchange_cost(shape: OpShape, held: Splits, splits: Splits, written_bytes: int = 0) -> OpCost:
+    """Of a copy by which cores that have the parts of some splits get those of others."""
+    stick, elems = shape.sticks[0], shape.accesses[0].buffer.format.elems_per_stick()
+    (cores, have), (receivers, want) = _cuts(shape, held), _cuts(shape, splits)
+    axes, scale = [], 1
+    for symbol in shape.walk(0).strides:
+        unit = elems if symbol == stick else 1
+        chunks = (shape.chunk(symbol, ways.get(symbol, 1)) for ways in (held, splits))
+        sizes = [-(-size // unit) for size in (shape.op.space[symbol], *chunks)]
+        # Parts of twice the size are the same messages, each twice as large.
+        common = math.gcd(*sizes)
+        scale *= common
+        if symbol in have or symbol in want:
+            axis = Axis(*(size // common for size in sizes))
+            axes.append((axis, have.get(symbol, (1, 1)), want.get(symbol, (1, 1))))
+    load = _load(tuple(sorted(axes)), cores, receivers)
+    return OpCost(
+        element_bytes=STICK_BYTES // elems,
+        cores=receivers,
+        points=shape.sticks_of_core(1, splits) * elems,
+        all_points=math.prod(shape.op.space.values()),
+        written_bytes=written_bytes,
+        lx_bytes=scale * load.lx_bytes,
+        all_lx_bytes=scale * load.all_lx_bytes,
+        ring_bytes=scale * load.ring_bytes,
+        ring_link_bytes=scale * load.link_bytes,
+        ring_hops=load.hops,
+    )
+
+
+_Cut = tuple[int, int]  # of a loop: cores to the next part, parts
+
+
+def _cuts(shape: OpShape, splits: Splits) -> tuple[int, dict[Symbol, _Cut]]:
+    """Over how many cores, and how the loops that are split."""
+    cores, cuts = 1, {}
     for symbol, parts in shape.cores_in_order(splits):
-        steps[symbol] = before, parts
-        before *= parts
-    cuts = [steps[symbol] for symbol in symbols]
-    return tuple(tuple(core // step % n for step, n in cuts) for core in range(before))
+        cuts[symbol] = cores, parts
+        cores *= parts
+    return cores, cuts
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _load(axes: tuple[tuple[Axis, _Cut, _Cut], ...], cores: int, receivers: int) -> ring.Load:
+    def slices(cores: int, cuts: list[_Cut]) -> Slices:
+        return tuple(tuple(core // step % parts for step, parts in cuts) for core in range(cores))
+
+    source = slices(cores, [have for _, have, _ in axes])
+    target = slices(receivers, [want for _, _, want in axes])
+    return ring.load(tuple(axis for axis, _, _ in axes), source, target)
 
 
 @functools.lru_cache(maxsize=1 << 12)

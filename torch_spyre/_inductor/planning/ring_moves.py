@@ -7,20 +7,16 @@ core takes its new part over the ring from those that have it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from torch_spyre._inductor import config
-from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import STICK_BYTES, copies_integers, symbols_of
+from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.ring_copies import Reads, RingCopies, movable
 from torch_spyre._inductor.planning.variant import Variant
-
-Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
 
 
 @dataclass
@@ -74,8 +70,6 @@ def _redirect(reads: Reads, buffer: Buffer) -> None:
 
 def exchange_parts(found: Variant) -> Variant:
     """The variant with copies between cores where these pay; else as it is. Needs splits."""
-    if not (config.lx_planning and config.lx_ring_moves):
-        return found
     ops = list(found.ops)
     tried = list(_exchanges(ops, found.lx))
     for each in tried:
@@ -107,20 +101,11 @@ def exchange_parts(found: Variant) -> Variant:
 
 def _exchanges(ops: list[KernelOp], in_lx: Collection[Buffer]) -> Iterator[_Exchange]:
     """All that could be."""
-    writers: dict[Buffer, list[KernelOp]] = {}
-    readers: dict[Buffer, Reads] = {}
-    for op in ops:
-        if op.output.buffer.local and op.output.buffer not in in_lx:
-            writers.setdefault(op.output.buffer, []).append(op)
-        for position, access in enumerate(op.inputs):
-            if access.buffer in writers:
-                readers.setdefault(access.buffer, []).append((op, position))
     shapes: dict[KernelOp, OpShape] = {}
-    for buffer, (writer, *others) in writers.items():
-        reads = readers.get(buffer, [])
-        touching = [writer, *_ops(reads)]
-        if others or any(op.loops for op in touching):
+    for buffer, (writer, reads) in movable(ops).items():
+        if buffer in in_lx:
             continue
+        touching = [writer, *_ops(reads)]
         shapes |= {op: OpShape(op) for op in touching if op not in shapes}
         copies = _copies(writer, reads, shapes)
         if copies:
@@ -133,53 +118,21 @@ def _copies(
     """One for each arrangement that readers want; none if one of them is beyond a copy."""
     last = len(writer.inputs)
     have = shapes[writer].footprints(writer.splits)[last]
-    if not _are_apart(have) or not shapes[writer].each_core_has_its_own(last, writer.splits):
+    if not shapes[writer].each_core_has_its_own(last, writer.splits):
         return []
     wanted: dict[Footprint, Reads] = {}
     for op, position in reads:
-        if not shapes[op].each_core_has_its_own(position, op.splits):
-            return []
         wanted.setdefault(shapes[op].footprints(op.splits)[position], []).append((op, position))
     wanted.pop(have, None)
     room = lx_available() // STICK_BYTES
     if any(want.sticks_of_core + have.sticks_of_core > room for want in wanted):
         return []
     copies = []
-    for number, (want, of) in enumerate(wanted.items()):
-        copy = _copy(of, number, have, want)
+    for number, of in enumerate(wanted.values()):
+        op, position = of[0]
+        copy = RingCopies(shapes[op], position).copy(op.splits, have)
         if copy is None:
             return []
+        copy.output.buffer.name += str(number)
         copies.append((copy, of))
     return copies
-
-
-def _are_apart(footprint: Footprint) -> bool:
-    """Whether no two cores have the same."""
-    return math.prod(parts for _, parts, _ in footprint.moves) == footprint.cores
-
-
-def _copy(reads: Reads, number: int, have: Footprint, want: Footprint) -> KernelOp | None:
-    """As the first reader is split; cores that read the same get the same."""
-    op, position = reads[0]
-    source = op.inputs[position]
-    target = Access(replace(source.buffer, name=f"{source.buffer.name}_ring{number}"), source.index)
-    moving = symbols_of(source)
-    alike = {s: parts for s, parts in op.splits.items() if parts > 1 and s not in moving}
-    splits = {s: n for s, n in op.splits.items() if s in moving or s in alike}
-    copy = replace(
-        op,
-        op=IDENTITY_OP,
-        space={s: alike.get(s, op.space[s]) for s in splits},
-        inputs=[source],
-        output=target,
-        constants={},
-        exact=copies_integers(source.buffer),
-        splits=splits,
-        alike=frozenset(alike),
-    )
-    shape = OpShape(copy)
-    like = shape.splits_like(0, have)
-    if like is None or shape.footprints(splits)[1] != want:
-        return None
-    copy.held = {s: n for s, n in like.items() if s in moving}
-    return copy if OpShape(copy).footprints(splits)[0] == have else None

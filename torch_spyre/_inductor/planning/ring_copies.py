@@ -1,0 +1,105 @@
+"""Copies of an intermediate from the parts that cores have to the parts that an op wants.
+
+An ``identity`` by which every core takes its new part over the ring from those that have it: of
+what there can be one, and which it is. Asked by those who choose splits, and by those who insert
+the copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch_spyre._inductor import config
+from torch_spyre._inductor.constants import IDENTITY_OP
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
+from torch_spyre._inductor.planning.accesses import copies_integers, symbols_of
+from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
+from torch_spyre._inductor.planning.prices import exchange_cost
+from torch_spyre.cost import price
+
+Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
+
+
+def movable(ops: Sequence[KernelOp]) -> dict[Buffer, tuple[KernelOp, Reads]]:
+    """Intermediates that can go from core to core, with the op that writes and those that read it.
+
+    There is one writer, and none of them is in a loop over tiles. Copies of inputs cannot: they can
+    be made from the input as often as there are arrangements.
+    """
+    if not (config.lx_planning and config.lx_ring_moves):
+        return {}
+    found: dict[Buffer, tuple[KernelOp, Reads]] = {}
+    never: set[Buffer] = set()
+    for op in ops:
+        for position, access in enumerate(op.inputs):
+            if access.buffer in found:
+                found[access.buffer][1].append((op, position))
+        written = op.output.buffer
+        if not written.local or written in found or written.clone:
+            never.add(written)
+        else:
+            found[written] = op, []
+        if op.loops:
+            never.update(access.buffer for access in (*op.inputs, op.output))
+    return {buffer: touching for buffer, touching in found.items() if buffer not in never}
+
+
+class RingCopies:
+    """Of one input, for an op however it is split; cores that read the same get the same."""
+
+    def __init__(self, reader: OpShape, position: int) -> None:
+        self._reader, self._position = reader, position
+        op, source = reader.op, reader.op.inputs[position]
+        target = Access(replace(source.buffer, name=f"{source.buffer.name}_ring"), source.index)
+        self._moving = symbols_of(source)
+        self._shape = OpShape(
+            replace(
+                op,
+                op=IDENTITY_OP,
+                inputs=[source],
+                output=target,
+                constants={},
+                exact=copies_integers(source.buffer),
+                alike=frozenset(op.space) - self._moving,
+            )
+        )
+        # By the identity of footprints, which are kept beside.
+        self._held: dict[int, tuple[Footprint, Splits | None]] = {}
+
+    def microseconds(self, splits: Splits, have: Footprint) -> float:
+        """That a copy takes; infinite if there is none."""
+        held = self._held_by(splits, have)
+        if held is None:
+            return math.inf
+        return price(exchange_cost(self._shape, held, splits)).total / 1e3
+
+    def copy(self, splits: Splits, have: Footprint) -> KernelOp | None:
+        """It has splits, and those of the cores that have its input."""
+        held = self._held_by(splits, have)
+        if held is None:
+            return None
+        op = self._shape.op
+        alike = {s: n for s, n in splits.items() if n > 1 and s not in self._moving}
+        own = {s: n for s, n in splits.items() if s in self._moving or s in alike}
+        space = {s: alike.get(s, op.space[s]) for s in own}
+        return replace(op, space=space, splits=own, alike=frozenset(alike), held=dict(held))
+
+    def _held_by(self, splits: Splits, have: Footprint) -> Splits | None:
+        """How cores that have the input are split, by the loops of a copy; None if there is none:
+        the op must read all, and no two cores may have the same."""
+        if not self._reader.each_core_has_its_own(self._position, splits):
+            return None
+        if self._shape.footprints(splits)[1] != self._reader.footprints(splits)[self._position]:
+            return None
+        known = self._held.get(id(have))
+        if known is None:
+            like = None
+            if math.prod(parts for _, parts, _ in have.moves) == have.cores:
+                like = self._shape.splits_like(0, have)
+            if like is not None:
+                like = {s: n for s, n in like.items() if s in self._moving}
+                like = like if self._shape.footprint(0, like) == have else None
+            known = self._held[id(have)] = have, like
+        return known[1]
