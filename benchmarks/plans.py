@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 os.environ.setdefault("SPYRE_CARD_THREADS", "2")  # before the card starts
@@ -28,8 +29,7 @@ from timing import seconds
 from torch import nn
 
 from torch_spyre._inductor import config, scheduling
-from torch_spyre._inductor.kernel_ir import KernelOp
-from torch_spyre._inductor.planning import Kernel, plan_kernel
+from torch_spyre._inductor.planning import plan_kernels, settle
 
 LIMIT = 1.25  # traffic / the least there can be
 LAYERS = 40
@@ -153,18 +153,22 @@ def planning_seconds(layers: int) -> float:
     """Of the processor, for the plans of a Granite of so many layers, while it is compiled."""
     spent = 0.0
 
-    def timed(ops: list[KernelOp]) -> Kernel:
-        nonlocal spent
-        start = time.process_time()
-        try:
-            return plan_kernel(ops)
-        finally:
-            spent += time.process_time() - start
+    def timed(plan: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            nonlocal spent
+            start = time.process_time()
+            try:
+                return plan(*args)
+            finally:
+                spent += time.process_time() - start
+
+        return run
 
     torch._dynamo.reset()
     sizes = granite.GraniteConfig(layers=layers, hidden=256, intermediate=768, vocabulary=256)
     model = granite.Granite(sizes).half().to("spyre")
-    with mock.patch.object(scheduling, "plan_kernel", timed):
+    stages = {"settle": timed(settle), "plan_kernels": timed(plan_kernels)}
+    with mock.patch.multiple(scheduling, **stages):
         torch.compile(model, dynamic=False)(torch.zeros(1, 128, dtype=torch.int64, device="spyre"))
     return spent
 
