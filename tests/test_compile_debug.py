@@ -109,7 +109,7 @@ def test_where_intermediates_live_is_there(debug_directory):
     assert " bytes in lx at " in text
     assert "; not in LX: " in text
     assert "a pool of " in text
-    assert list(kernel.glob("ir_*_share_invariants_after.txt"))
+    assert list(kernel.glob("ir_*_share_reads_after.txt"))
 
 
 def test_kernels_of_dynamic_sizes_leave_a_directory_for_each(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiling import assert_near, card, compiled, counted
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 from kernel_ops import (
     FULL,
     A,
@@ -258,6 +260,57 @@ def test_tiles_of_queries_read_keys_and_values_once():
     once, fast = attention_traffic(504, **tight)
     assert once < 1.25 < again
     assert fast < 1.03 * slow
+
+
+def test_both_halves_of_causal_attention_read_keys_from_the_scratchpads():
+    """The first half needs only the first keys of those that all cores have for the second."""
+    q, k, v = (card(1, 12, 512, 64, seed=i) for i in range(3))
+
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    results = []
+    for knobs in ({}, {"lx_boundary_clones": False}, {"lx_planning": False}):
+        with config.patch(knobs):
+            torch._dynamo.reset()
+            results += compiled(attend, q, k, v).results
+    assert all(torch.equal(each.cpu(), results[0].cpu()) for each in results)
+    least = 4 * q.untyped_storage().nbytes() / 2**20
+    once, fast = price(attend, q, k, v)
+    again, slow = price(attend, q, k, v, lx_boundary_clones=False)
+    assert once < 1.2 * least < 1.25 * least < again
+    assert fast < slow
+
+
+def part_and_whole(heads, rows, columns, first):
+    """An intermediate that one op reads the first rows of, and another one all."""
+    x, e = buffer("x", heads, rows, columns), local("e", heads, rows, columns)
+    part, whole = buffer("part", heads, first, columns), buffer("whole", heads, rows, columns)
+    space = {A: heads, B: rows, C: columns}
+    return [
+        op("exp", dict(space), [at(x, A, B, C)], at(e, A, B, C)),
+        op("neg", space | {B: first}, [at(e, A, B, C)], at(part, A, B, C)),
+        op("neg", dict(space), [at(e, A, B, C)], at(whole, A, B, C)),
+    ]
+
+
+def test_what_an_op_reads_a_part_of_stays_in_the_scratchpads():
+    best = best_variant(through(PASSES, part_and_whole(32, 8, 64, 5)))
+    assert [buffer.name for buffer in best.lx] == ["e"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([5, 64, 130, 256]), st.data())
+def test_ops_find_their_part_in_the_scratchpads(heads, rows, columns, data):
+    sizes = heads, rows, columns, data.draw(st.integers(1, rows))
+    torch.manual_seed(0)
+    x = torch.randn(sizes[:3]).half()
+    kernel = plan_kernel(part_and_whole(*sizes))
+    event(f"{len(kernel.residents) - bool(kernel.pool_bytes)} in LX")
+    with config.patch(lx_planning=False):
+        plain = plan_kernel(part_and_whole(*sizes))
+    got, want = run_on_card(kernel, x=x), run_on_card(plain, x=x)
+    assert all(torch.equal(got[name], want[name]) for name in ("part", "whole"))
 
 
 def test_what_no_scratchpads_hold_is_tiled_with_all_that_is_made_of_it():

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiling import card
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kernel_ops import (
     FULL,
@@ -89,6 +89,24 @@ def test_equal_footprints_mean_equal_sticks(data):
     crossed = any(sticks[0][i] & sticks[1][j] for i in sticks[0] for j in sticks[1] if i != j)
     if crossed:
         assert footprint.clashes(again)
+
+
+@given(st.data())
+def test_a_footprint_within_another_means_no_other_sticks(data):
+    size = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 200)))
+    x = buffer("x", *size)
+    made = []
+    for extents in ([data.draw(st.integers(1, n)) for n in size], size):
+        space = dict(zip((A, B), extents, strict=True))
+        each = op("neg", space, [at(x, A, B)], at(buffer("o", *extents), A, B))
+        shape = OpShape(each)
+        each.splits = {s: shape.parts(s, data.draw(st.integers(1, 4))) for s in space}
+        made.append((each, shape.footprints(each.splits)[0]))
+    (part, footprint), (whole, larger) = made
+    touched, there = (sticks_by_core(each, each.inputs[0]) for each in (part, whole))
+    if footprint.within(larger):
+        event("within")
+        assert all(touched[core] <= there[core] for core in touched)
 
 
 @pytest.mark.parametrize("shape", [(256, 512), (100, 500), (33, 4096), (7, 70), (1, 64)])

@@ -432,15 +432,23 @@ class _Planner:
                 )
 
     def _pack(self, tensor: Tensor, stick: str | None, dims: dict[str, Dim]) -> None:
-        """A scratchpad has its core's part alone, in the order of the whole tensor."""
+        """A scratchpad has its core's part alone, in the order of the whole tensor. Of what is not
+        split that is all there is, even where an op reads less."""
         span = tensor.elems_per_stick
         by_label = {self.label[symbol]: size for symbol, size in self.size.items()}
-        for label in sorted(tensor.stride, key=lambda label: tensor.stride[label]):
-            if tensor.stride[label]:
+        left = {label for label, stride in tensor.stride.items() if stride}
+        positions = zip(tensor.arg.device_size, tensor.arg.device_coordinates, strict=True)
+        for size, coordinate in reversed([*positions][:-1]):
+            labels = [self.label[symbol] for symbol in iteration_symbols(coordinate)]
+            found = sorted(left.intersection(labels), key=tensor.stride.__getitem__)
+            for label in found:
                 tensor.stride[label] = span
                 unit = tensor.elems_per_stick if label == stick else 1
-                chunk = tensor.cut(dims[label]).chunk
-                span *= math.ceil(min(chunk, by_label[label]) / unit)
+                cut = tensor.cut(dims[label])
+                part = math.ceil(min(cut.chunk, by_label[label]) / unit)
+                span *= max(part, size) if len(labels) == cut.splits == 1 else part
+            left.difference_update(found)
+            span *= 1 if labels else size
 
     def _compare_strides(self, tensor: Tensor, dims: dict[str, Dim]) -> None:
         """Whether the strides are those that follow from the tensor's dimensions and extents."""

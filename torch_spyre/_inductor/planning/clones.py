@@ -75,41 +75,54 @@ def _copy(reads: Reads) -> KernelOp:
     )
 
 
-def share_invariants(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp]:
-    """The ops, with a copy before loops of what these read anew for every tile.
+def share_reads(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp]:
+    """The ops, with a copy of what loops read anew for every tile, or of inputs that several ops
+    read.
 
     Each core has a copy of all that it needs, in its LX: several may have the same, which device
-    memory sends to them at once. Needs splits: the copies are split like the ops that read them.
+    memory sends to them at once. Needs splits: the copies are split like an op that reads all;
+    others may read a part of that.
     """
     if not (config.lx_planning and config.lx_boundary_clones):
         return ops
-    start: dict[Loop, int] = {}
-    written: dict[Buffer, int] = {}  # by which op last
+    written = {op.output.buffer: time for time, op in enumerate(ops)}  # by which op last
+    begin: dict[Loop, int] = {}
+    whole: dict[tuple[Buffer, Footprint], Reads] = {}
+    parts: list[tuple[Footprint, KernelOp, int]] = []
+    start: dict[KernelOp, int] = {}  # where copies for it can be
     for time, op in enumerate(ops):
-        written[op.output.buffer] = time
-        for loop in op.loops:
-            start.setdefault(loop, time)
-    found: dict[tuple[Buffer, Footprint], Reads] = {}
-    for op in ops:
-        if not op.loops:
-            continue
-        footprints = OpShape(op).footprints(op.splits)
+        start[op] = min([time, *(begin.setdefault(loop, time) for loop in op.loops)])
+        footprints: list[Footprint] = []
         for position, access in enumerate(op.inputs):
-            if access.buffer in in_lx or access.buffer.clone or not _reads_all(op, access):
+            buffer = access.buffer
+            if buffer in in_lx or buffer.clone or written.get(buffer, -1) >= start[op]:
+                continue
+            if not op.loops and (buffer in written or buffer.constant is not None):
                 continue
             if any(access.index.strides.get(loop.symbol) for loop in op.loops):
                 continue
-            if written.get(access.buffer, -1) < start[op.loops[0]]:
-                key = access.buffer, footprints[position]
-                found.setdefault(key, []).append((op, position))
+            footprints = footprints or OpShape(op).footprints(op.splits)
+            if _reads_all(op, access):
+                whole.setdefault((buffer, footprints[position]), []).append((op, position))
+            else:
+                parts.append((footprints[position], op, position))
+    for footprint, op, position in parts:
+        buffer = op.inputs[position].buffer
+        for (other, larger), reads in whole.items():
+            if other is buffer and footprint.within(larger):
+                reads.append((op, position))
+                break
     before: dict[int, list[KernelOp]] = {}
-    for reads in found.values():
-        before.setdefault(start[reads[0][0].loops[0]], []).append(_shared_copy(reads))
+    for reads in whole.values():
+        readers = {op for op, _ in reads}
+        if len(readers) > 1 or reads[0][0].loops:
+            time = min(start[op] for op in readers)
+            before.setdefault(time, []).append(_shared_copy(reads))
     return [each for time, op in enumerate(ops) for each in (*before.get(time, ()), op)]
 
 
 def _shared_copy(reads: Reads) -> KernelOp:
-    """Into the LX of every core what it reads there, as the first reader is split."""
+    """Into the LX of every core what it reads there, as the first reader is split: it reads all."""
     op, position = reads[0]
     moving = symbols_of(op.inputs[position])
     alike = {s: parts for s, parts in op.splits.items() if parts > 1 and s not in moving}

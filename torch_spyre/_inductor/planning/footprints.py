@@ -48,6 +48,23 @@ class Footprint:
         """Of the core that has most."""
         return math.prod(count for _, count, _ in self.shape)
 
+    def within(self, other: Footprint) -> bool:
+        """Whether every core touches a part of what it has there, from where that begins."""
+        if self is other:
+            return True
+        mine, theirs = ((each.cores, each.begin, each.moves) for each in (self, other))
+        if mine != theirs or self.cohort or other.cohort:
+            return False
+        if any(uneven for _, _, uneven in (*self.shape, *other.shape)):
+            return False
+        reached = dict.fromkeys((stride for stride, _, _ in other.shape), 1)
+        for stride, count, _ in self.shape:
+            base = max((s for s in reached if stride % s == 0), default=0)
+            if not base:
+                return False
+            reached[base] += stride // base * (count - 1)
+        return all(reached[stride] <= count for stride, count, _ in other.shape)
+
     def clashes(self, other: Footprint) -> bool:
         """Whether a core may touch what is another's there."""
         if self == other and not self.cohort:

@@ -93,14 +93,24 @@ def _candidates(ops: list[KernelOp]) -> list[_Candidate]:
             known = found.get(access.buffer)
             if known is None:
                 known = found[access.buffer] = _Candidate(access.buffer, footprint)
-            known.fits &= footprint == known.footprint
             known.fits &= access.buffer is not op.output.buffer or writes_lx(op)
-            known.fits &= shape.each_core_has_its_own(position, op.splits)
+            known.fits &= _agrees(shape, position, known.footprint)
             begin, end = needed(access.buffer, op, time, loops)
             known.uses = sorted({*known.uses, begin, time, end})
         if config.lx_in_place:
             _find_parents(op, time, found)
     return [candidate for candidate in found.values() if candidate.fits]
+
+
+def _agrees(shape: OpShape, position: int, footprint: Footprint) -> bool:
+    """Whether each core touches its part of a buffer: all of that, or reads some, always the same
+    for all tiles."""
+    op, access = shape.op, shape.accesses[position]
+    own = shape.footprints(op.splits)[position]
+    if own == footprint:
+        return shape.each_core_has_its_own(position, op.splits)
+    moves = any(access.index.strides.get(loop.symbol) for loop in op.loops)
+    return access is not op.output and not moves and own.within(footprint)
 
 
 def _find_parents(op: KernelOp, time: int, found: dict[Buffer, _Candidate]) -> None:

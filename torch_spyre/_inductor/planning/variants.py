@@ -20,7 +20,7 @@ from torch_spyre._inductor.planning.agree import cut_alike
 from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.clones import clone_inputs, drop_clones
-from torch_spyre._inductor.planning.clones import share_invariants as with_shared_invariants
+from torch_spyre._inductor.planning.clones import share_reads as with_shared_reads
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.order import products_first
@@ -91,10 +91,10 @@ def placed(ops: list[KernelOp]) -> Variant:
     ops = observed(divide_work, ops)
     lx, no_room = plan_lx(ops)
 
-    def share_invariants(ops: list[KernelOp]) -> list[KernelOp]:
-        return with_shared_invariants(ops, lx)
+    def share_reads(ops: list[KernelOp]) -> list[KernelOp]:
+        return with_shared_reads(ops, lx)
 
-    shared = observed(share_invariants, ops)
+    shared = observed(share_reads, ops)
     if len(shared) > len(ops):
         ops = shared
         lx, no_room = plan_lx(ops)
