@@ -113,7 +113,7 @@ void SoftProgram::add(std::unique_ptr<const Step> step) {
     if (need.bytes > requirements_[operand].bytes)
       requirements_[operand] = {need.bytes, steps_.size()};
   }
-  uses_scratchpads_ |= step->uses_scratchpads();
+  scratchpad_steps_ += step->uses_scratchpads() ? 1 : 0;
   steps_.push_back(std::move(step));
 }
 
@@ -147,9 +147,10 @@ void SoftProgram::check_follows(const SoftProgram* before) const {
 }
 
 void SoftProgram::run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const {
+  const bool alone = scratchpad_steps_ == 1 && handover_.found.empty() && handover_.left.empty();
   for (const auto& step : steps_) {
     if (turn) {
-      step->run(operands, *turn);
+      step->run(operands, *turn, alone);
     } else {
       step->run(operands);
     }

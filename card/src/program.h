@@ -44,8 +44,10 @@ class Step {
   /// Called with operands that meet the needs.
   virtual void run(std::span<const Extent> operands) const = 0;
   /// Whether it also works in the cores' scratchpads. Then it is called with a turn in them.
+  /// `alone`: nobody else looks at what it has there.
   virtual bool uses_scratchpads() const { return false; }
-  virtual void run(std::span<const Extent> operands, const Scratchpads::Turn&) const {
+  virtual void run(std::span<const Extent> operands, const Scratchpads::Turn&,
+                   bool /*alone*/) const {
     run(operands);
   }
   /// Bytes from where operands begin for the first of some cores to where they do for each core:
@@ -95,7 +97,7 @@ class SoftProgram : public Program {
   /// it, leaves what it finds in the scratchpads. Null: there is none.
   void check_follows(const SoftProgram* before) const;
   const Handover& handover() const { return handover_; }
-  bool uses_scratchpads() const { return uses_scratchpads_; }
+  bool uses_scratchpads() const { return scratchpad_steps_ > 0; }
   /// The operands have passed check(). `turn` is there if the program uses scratchpads.
   void run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const;
 
@@ -117,7 +119,7 @@ class SoftProgram : public Program {
   Bill bill_;
   Handover handover_;
   mutable std::atomic<bool> launched_ = false;
-  bool uses_scratchpads_ = false;
+  int scratchpad_steps_ = 0;  // steps that use scratchpads
   Handle handle_ = nullptr;
 };
 

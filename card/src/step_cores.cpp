@@ -47,8 +47,12 @@ class CoresStep : public Step {
     std::vector<std::int64_t> travelled(operands_.size(), 0);
     nodes_ = read_nodes(reader, travelled, 1, 0);
     reader.finish();
-    for (const Operand& operand : operands_) uses_scratchpads_ |= operand.in_scratchpad();
-    find_steps_at_once(nodes_);
+    bool own = ThreadPool::shared().size() <= kCores;
+    for (const Operand& operand : operands_) {
+      uses_scratchpads_ |= operand.in_scratchpad();
+      own &= !operand.in_scratchpad() || operand.in_own();
+    }
+    may_share_ = !find_steps_at_once(nodes_) && own && uses_scratchpads_;
   }
 
   const char* name() const override { return "cores"; }
@@ -66,13 +70,14 @@ class CoresStep : public Step {
 
   /// Without a card: in scratchpads of its own.
   void run(std::span<const Extent> operands) const override {
-    if (!uses_scratchpads_) return run_cores(operands, nullptr);
+    if (!uses_scratchpads_) return run_cores(operands, nullptr, false);
     const Scratchpads own;
     const Scratchpads::Turn turn(own);
-    run_cores(operands, &turn);
+    run_cores(operands, &turn, true);
   }
-  void run(std::span<const Extent> operands, const Scratchpads::Turn& turn) const override {
-    run_cores(operands, &turn);
+  void run(std::span<const Extent> operands, const Scratchpads::Turn& turn,
+           bool alone) const override {
+    run_cores(operands, &turn, alone);
   }
 
  private:
@@ -207,7 +212,8 @@ class CoresStep : public Step {
     return any;
   }
 
-  void run_cores(std::span<const Extent> operands, const Scratchpads::Turn* pads) const {
+  void run_cores(std::span<const Extent> operands, const Scratchpads::Turn* pads,
+                 bool alone) const {
     CoreOperands cores(static_cast<std::size_t>(cores_), operands_.size());
     for (std::int64_t core = 0; core < cores_; ++core) {
       const std::span<Extent> mine = cores.of(core);
@@ -222,7 +228,19 @@ class CoresStep : public Step {
         mine[i] = {whole.data + offset, whole.bytes - static_cast<std::uint64_t>(offset)};
       }
     }
-    run_together(nodes_, cores);
+    alone&& may_share_ ? run_in_turn(cores) : run_together(nodes_, cores);
+  }
+
+  /// Each core from its beginning to its end: the cores of a host's thread take turns in one
+  /// scratchpad, which stays in the thread's caches.
+  void run_in_turn(CoreOperands& cores) const {
+    ThreadPool::shared().parallel_for(cores.count(), [&](std::int64_t core) {
+      const std::span<Extent> mine = cores.of(core);
+      const std::int64_t away = (ThreadPool::this_thread() - core) * kLxBytesPerCore;
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        if (operands_[i].in_own() && operands_[i].end > 0) mine[i].data += away;
+      run_nodes(nodes_, core, mine);
+    });
   }
 
   /// All cores side by side, but for steps that run at once.
@@ -281,6 +299,7 @@ class CoresStep : public Step {
 
   std::int64_t cores_ = 0;
   bool uses_scratchpads_ = false;
+  bool may_share_ = false;  // a core looks at no other's scratchpad, and waits for none
   std::vector<Operand> operands_;
   std::vector<Node> nodes_;
   Traffic traffic_;

@@ -22,6 +22,8 @@ constexpr std::chrono::microseconds kPatience{500};
 /// A thread that runs a task: loops started there stay on it.
 thread_local bool inside_task = false;
 
+thread_local int thread_of_pool = 0;
+
 struct InsideTask {
   InsideTask() { inside_task = true; }
   ~InsideTask() { inside_task = false; }
@@ -143,7 +145,10 @@ ThreadPool::Job* ThreadPool::find_job() {
   return best;
 }
 
+int ThreadPool::this_thread() { return thread_of_pool; }
+
 void ThreadPool::work(int thread) {
+  thread_of_pool = thread;
   std::unique_lock lock(mutex_);
   for (;;) {
     const std::uint64_t seen = submissions_.load(std::memory_order_relaxed);

@@ -35,6 +35,10 @@ class ThreadPool {
   /// The card's pool. Never destroyed: workers may outlive every static object of the process.
   static ThreadPool& shared();
 
+  /// Which of them this thread is, in a task: below size(), and no other's at that time but for
+  /// loops that other callers started. A caller is the first.
+  static int this_thread();
+
   /// Threads that may work on one loop, the caller included: SPYRE_CARD_THREADS, or the number of
   /// processors this process may use.
   int size() const { return size_; }

@@ -43,11 +43,12 @@ CoreProgram::Node loop_node(std::int64_t count, std::vector<CoreProgram::Advance
   return node;
 }
 
-std::vector<std::byte> program(const CoreProgram& cores) {
+std::vector<std::byte> program(const std::vector<CoreProgram>& steps) {
   ProgramBuilder builder;
-  builder.cores(cores);
+  for (const CoreProgram& cores : steps) builder.cores(cores);
   return builder.finish();
 }
+std::vector<std::byte> program(const CoreProgram& cores) { return program(std::vector{cores}); }
 
 CoreProgram::Operand part(std::int64_t operand, std::int64_t cores, std::int64_t bytes,
                           std::int64_t start = 0) {
@@ -74,7 +75,7 @@ struct Bench {
   std::shared_ptr<SoftCard> card = small_card(64 * kMiB);
   std::unique_ptr<Stream> stream = card->create_stream(0);
 
-  std::vector<std::int32_t> run(const CoreProgram& description, std::int64_t elements) {
+  std::vector<std::int32_t> run(const auto& description, std::int64_t elements) {
     std::vector<std::int32_t> host(static_cast<std::size_t>(elements));
     std::iota(host.begin(), host.end(), 1);
     const std::size_t bytes = host.size() * 4;
@@ -109,14 +110,13 @@ TEST(a_core_reads_what_another_left_in_its_scratchpad) {
   leave.cores = kCount;
   leave.operands = {part(0, kCount, kStick), part(kPad, kCount, 0, 4096)};
   leave.nodes = {step_node(add_step(0, 0, 1), 0, kCount)};
-  bench.run(leave, kCount * kLanes);
   CoreProgram take;  // from the next core
   take.cores = kCount;
   take.operands = {{CoreProgram::Operand::kAllScratchpads, {}}, part(1, kCount, kStick)};
   for (std::int64_t core = 0; core < kCount; ++core)
     take.operands[0].offset.push_back((core + 1) % kCount * spyre::kLxBytesPerCore + 4096);
   take.nodes = {step_node(add_step(0, 0, 1), 0, kCount)};
-  const auto got = bench.run(take, kCount * kLanes);
+  const auto got = bench.run(std::vector{leave, take}, kCount * kLanes);
   for (std::size_t i = 0; i < got.size(); ++i)
     CHECK_EQ(got[i], 4 * (static_cast<std::int32_t>((i + kLanes) % got.size()) + 1));
 }
