@@ -26,6 +26,7 @@ from kernel_ops import (
 from torch_spyre._inductor.kernel_ir import Access
 from torch_spyre._inductor.op_spec import LoopSpec
 from torch_spyre._inductor.planning.accesses import device_bytes
+from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.order import products_first
@@ -410,6 +411,29 @@ def test_any_nest_of_loops_computes_the_same(plan, kept, kind):
         return plan_so_far
 
     run_everywhere(ops, nested)
+
+
+def test_a_chain_does_not_leave_its_loop_and_come_back():
+    """Two large products with a long chain in between, and a mask of constants: all in one loop."""
+    rows, columns = 4096, 4096
+    space = {A: rows, B: columns}
+    first, last = local("first", rows, columns), local("last", rows, columns)
+    x, out = buffer("x", rows, columns), buffer("out", rows, columns)
+    number = buffer("number")
+    number.constant = 1.0
+    ops = [op("neg", space, [at(x, A, B)], at(first, A, B))]
+    value = first
+    for i in range(12):  # more than are taken along just because they are near
+        made = local(f"step{i}", rows, columns)
+        ops.append(op("abs", space, [at(value, A, B)], at(made, A, B)))
+        value = made
+    mask = local("mask", rows, columns)
+    ops.append(op("identity", space, [Access(number, LinearIndex(0, {}))], at(mask, A, B)))
+    ops.append(op("add", space, [at(value, A, B), at(mask, A, B)], at(last, A, B)))
+    ops.append(op("mul", space, [at(last, A, B), at(first, A, B)], at(out, A, B)))
+    ops = through(LAYOUTS, ops)
+    (plan,) = tilings(ops, {first, last}, cores=32)
+    assert [each.op for each in plan.symbols] == [each.op for each in ops]
 
 
 # ----------------------------------------------------------------------------------------- refusals

@@ -62,3 +62,9 @@ def copies_integers(buffer: Buffer) -> bool:
 def device_bytes(buffer: Buffer) -> int:
     assert buffer.layout is not None
     return STICK_BYTES * math.prod(buffer.layout.device_size[:-1])
+
+
+def walks_dimensions(access: Access) -> bool:
+    """Whether each loop walks one dimension of the buffer, element by element."""
+    strides = [stride for stride in access.index.strides.values() if stride]
+    return len({*strides}) == len(strides) and {*strides} <= {*access.buffer.stride}

@@ -6,7 +6,7 @@ Says which loops there could be; ``tile.py`` makes them, and the cost model says
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sympy import Symbol
 
@@ -79,10 +79,27 @@ def _spread(
 ) -> dict[KernelOp, Symbol] | None:
     """The loops of ops that count the same, from buffer to buffer.
 
-    None if one op of the run has none, or has one that cannot be cut. Others just stay outside.
+    None if one op of the run has none, or has one that cannot be cut. Others just stay outside,
+    but for those in between, where a chain would leave its loop and come back, and for masks made
+    of nothing but constants.
     """
+    taken = _reached(run, symbol, near, wanted, FAR)
+    if taken is None or any(op not in taken for op in run):
+        return None
+    everything = _reached(run, symbol, near, wanted, len(near)) or {}
+    before = _after(taken, near[::-1], everything, back=True)
+    between = before & _after(taken, near, everything)
+    made = {op for op in before if all(a.buffer.constant is not None for a in op.inputs)}
+    chosen = {*taken, *between, *made}
+    return {op: taken.get(op) or everything[op] for op in near if op in chosen}
+
+
+def _reached(
+    run: list[KernelOp], symbol: Symbol, near: list[KernelOp], wanted: set[KernelOp], most: int
+) -> dict[KernelOp, Symbol] | None:
+    """With so many buffers between an op and one that is wanted at most."""
     symbols = {run[0]: symbol}
-    waiting = [(run[0], FAR)]
+    waiting = [(run[0], most)]
     while waiting:
         op, far = waiting.pop(0)
         own = symbols[op]
@@ -96,14 +113,33 @@ def _spread(
             if not stride or not access.buffer.local:
                 continue
             for other in near:
-                left = FAR if other in wanted else far - 1
+                left = most if other in wanted else far - 1
                 if other in symbols or left <= 0:
                     continue
                 found = _same_loop(other, access.buffer, stride, op.space[own])
                 if found is not None:
                     symbols[other] = found
                     waiting.append((other, left))
-    return symbols if all(op in symbols for op in run) else None
+    return symbols
+
+
+def _after(
+    taken: Collection[KernelOp],
+    ops: list[KernelOp],
+    among: Collection[KernelOp],
+    back: bool = False,
+) -> set[KernelOp]:
+    """Of ops in order, those that use what comes from the taken ones; back: that lead to them."""
+    found: set[KernelOp] = set()
+    buffers: set[Buffer] = set()
+    for op in ops:
+        inputs, outputs = {a.buffer for a in op.inputs}, {op.output.buffer}
+        used, given = (outputs, inputs) if back else (inputs, outputs)
+        if op in among and used & buffers:
+            found.add(op)
+        if op in taken or op in found:
+            buffers |= given
+    return found
 
 
 def _accesses(op: KernelOp) -> list[Access]:

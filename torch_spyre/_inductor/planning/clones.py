@@ -13,7 +13,12 @@ from dataclasses import replace
 from torch_spyre._inductor import config
 from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
-from torch_spyre._inductor.planning.accesses import MATMUL, copies_integers, symbols_of
+from torch_spyre._inductor.planning.accesses import (
+    MATMUL,
+    copies_integers,
+    symbols_of,
+    walks_dimensions,
+)
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.views import LinearIndex
@@ -104,7 +109,7 @@ def share_reads(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp
             footprints = footprints or OpShape(op).footprints(op.splits)
             if _reads_all(op, access):
                 whole.setdefault((buffer, footprints[position]), []).append((op, position))
-            else:
+            elif walks_dimensions(access):
                 parts.append((footprints[position], op, position))
     for footprint, op, position in parts:
         buffer = op.inputs[position].buffer

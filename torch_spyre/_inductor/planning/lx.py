@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import STICK_BYTES
+from torch_spyre._inductor.planning.accesses import STICK_BYTES, walks_dimensions
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.pool import REST, loop_times, needed, same_elements
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
@@ -110,7 +110,8 @@ def _agrees(shape: OpShape, position: int, footprint: Footprint) -> bool:
     if own == footprint:
         return shape.each_core_has_its_own(position, op.splits)
     moves = any(access.index.strides.get(loop.symbol) for loop in op.loops)
-    return access is not op.output and not moves and own.within(footprint)
+    part = access is not op.output and not moves and walks_dimensions(access)
+    return part and own.within(footprint)
 
 
 def _find_parents(op: KernelOp, time: int, found: dict[Buffer, _Candidate]) -> None:
