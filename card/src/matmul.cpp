@@ -166,6 +166,7 @@ MatmulPlan::MatmulPlan(const Matmul& given, const MatmulMode& mode)
   for (const Matmul::Batch& dim : batches_) batch_count_ *= dim.size;
   streamed_ = row_count_ <= kStreamedRows && matmul.b.format == DataFormat::SEN169_FP16 &&
               small_float(matmul.a.format) && !chunked_;
+  // Where there is nothing to do with sums but to store them, and panels of B make sticks of C.
   const std::int64_t panel = kernels_.panel_columns;
   in_place_ = float_c() && !streamed_ && !chunked_ && matmul.k > 0 && matmul.bias.operand < 0 &&
               matmul.alpha == 1 && rows_.size() == 1 && matmul.n % panel == 0 &&
@@ -291,11 +292,12 @@ bool MatmulPlan::pack_panel(const std::byte* b, std::int64_t column, std::int64_
   return false;
 }
 
-void MatmulPlan::multiply(const Operands& operands, const Block& block, const Workspace& space,
-                          const Sums& sums) const {
+void MatmulPlan::multiply(const Operands& operands, const Block& block,
+                          const Workspace& space) const {
   const std::byte* const b = operands.b + (matmul_.b.offset + block.batch.b) * b_.unpacking.width;
   const auto kernel = integers_ ? kernels_.multiply_integers : kernels_.multiply;
   const std::int64_t step = chunked_ ? kChunk : kBlockDepth;
+  float* const target = chunked_ ? space.chunk : space.sums;
   const auto unpack_a = [&](std::int64_t k, float* a) {
     unpack_rows(operands, block, k, std::min(step, matmul_.k - k), kBlockStride, a);
   };
@@ -305,7 +307,7 @@ void MatmulPlan::multiply(const Operands& operands, const Block& block, const Wo
         pack_panel(b, block.column + column,
                    std::min(kernels_.panel_columns, block.columns - column), k, depth, space);
     kernel(block.rows, depth, a, space.panel,
-           sums.at + column / kernels_.panel_columns * sums.panel_stride, sums.stride,
+           target + column / kernels_.panel_columns * space.panel_stride, space.stride,
            chunked_ || k == 0, finite && small_float(matmul_.a.format));
   };
   if (keeps_rows(block)) {
@@ -453,10 +455,10 @@ void MatmulPlan::finish(const Operands& operands, const Block& block,
   }
 }
 
-MatmulPlan::Workspace MatmulPlan::workspace(const Block& block) const {
+MatmulPlan::Workspace MatmulPlan::workspace(const Operands& operands, const Block& block) const {
   // A whole cache line more a row: rows do not compete for places of the cache.
   const std::int64_t stride = round_up(block.columns, kStreamColumns) + 16;
-  const std::int64_t sums = block.rows * stride, chunk = chunked_ ? sums : 0;
+  const std::int64_t sums = in_place_ ? 0 : block.rows * stride, chunk = chunked_ ? sums : 0;
   const std::int64_t depth = std::max(streamed_ ? kStreamDepth : 0,
                                       keeps_rows(block) ? round_up(matmul_.k, kBlockDepth) : 0);
   const std::int64_t a = block.rows * std::max(depth / kBlockDepth, std::int64_t{1}) * kBlockStride;
@@ -466,43 +468,39 @@ MatmulPlan::Workspace MatmulPlan::workspace(const Block& block) const {
   const auto take = [&](std::int64_t numbers) { return std::exchange(next, next + numbers); };
   Workspace space{};
   space.stride = stride;
+  space.panel_stride = kernels_.panel_columns;
   space.panel = take(panel);
   space.a = take(a);
   space.sums = take(sums);
   space.chunk = take(chunk);
   space.column = take(column);
+  if (in_place_) {
+    space.stride = rows_[0].c;
+    if (matmul_.n > c_lanes_) space.panel_stride = matmul_.c.n_stick_stride;
+    space.sums = reinterpret_cast<float*>(operands.c) + matmul_.c.offset + block.batch.c +
+                 block.row * space.stride +
+                 block.column / kernels_.panel_columns * space.panel_stride;
+  }
   return space;
 }
 
-/// Where there is nothing to do with sums but to store them, and panels of B make sticks of C.
-MatmulPlan::Sums MatmulPlan::sums_in_c(const Operands& operands, const Block& block) const {
-  const std::int64_t panel = kernels_.panel_columns;
-  const std::int64_t panel_stride = matmul_.n <= c_lanes_ ? panel : matmul_.c.n_stick_stride;
-  const std::int64_t first = matmul_.c.offset + block.batch.c + block.row * rows_[0].c +
-                             block.column / panel * panel_stride;
-  return {reinterpret_cast<float*>(operands.c) + first, rows_[0].c, panel_stride};
-}
-
-void MatmulPlan::run_in_place(const Operands& operands, const Block& block,
-                              const Workspace& space) const {
-  const Sums sums = sums_in_c(operands, block);
-  multiply(operands, block, space, sums);
+/// All that is left to do with sums that are elements of C.
+void MatmulPlan::quiet_in_place(const Block& block, const Workspace& space) const {
   // Rows of a stick mostly follow each other.
   const std::int64_t columns = kernels_.panel_columns;
-  const std::int64_t together = sums.stride == columns ? block.rows : 1;
+  const std::int64_t together = space.stride == columns ? block.rows : 1;
   for (std::int64_t panel = 0; panel < block.columns / columns; ++panel)
     for (std::int64_t row = 0; row < block.rows; row += together)
-      kernels_.quiet(sums.at + panel * sums.panel_stride + row * sums.stride, together * columns);
+      kernels_.quiet(space.sums + panel * space.panel_stride + row * space.stride,
+                     together * columns);
 }
 
 void MatmulPlan::run(const Operands& operands, const Block& block) const {
-  const Workspace space = workspace(block);
-  if (in_place_) return run_in_place(operands, block, space);
-  const Sums sums{chunked_ ? space.chunk : space.sums, space.stride, kernels_.panel_columns};
+  const Workspace space = workspace(operands, block);
   if (matmul_.k == 0) {
     std::fill_n(space.sums, block.rows * space.stride, 0.0f);
   } else if (!streamed_) {
-    multiply(operands, block, space, sums);
+    multiply(operands, block, space);
   } else if (matmul_.b.sticks == Matmul::Sticks::along_k) {
     dot(operands, block, space);
     unscale(block, space);
@@ -513,12 +511,12 @@ void MatmulPlan::run(const Operands& operands, const Block& block) const {
     if (sticks.columns > 0) stream(operands, sticks, space);
     unscale(sticks, space);
     if (rest.columns > 0) {
-      Sums behind = sums;
-      behind.at += sticks.columns;
-      multiply(operands, rest, space, behind);
+      Workspace behind = space;
+      behind.sums += sticks.columns;
+      multiply(operands, rest, behind);
     }
   }
-  finish(operands, block, space);
+  in_place_ ? quiet_in_place(block, space) : finish(operands, block, space);
 }
 
 }  // namespace spyre::card

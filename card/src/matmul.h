@@ -76,40 +76,34 @@ class MatmulPlan {
     std::int64_t rows, columns;  // of a block
     std::int64_t row_blocks, column_blocks;
   };
-  /// Of a block's products.
-  struct Sums {
-    float* at;
-    std::int64_t stride, panel_stride;  // from a row to the next, and from a panel of B
-  };
   /// Where a thread keeps what it works on.
   struct Workspace {
-    float* sums;  // [rows][stride]
+    float* sums;  // [rows][stride], in C if they are formed in place
     std::int64_t stride;
-    float* chunk;   // as sums: the sums of one chunk
-    float* a;       // unpacked rows of A
-    float* panel;   // a packed panel of B
-    float* column;  // columns of B before they are transposed; a row of the bias
+    std::int64_t panel_stride;  // from the sums of a panel of B to those of the next
+    float* chunk;               // as sums: the sums of one chunk
+    float* a;                   // unpacked rows of A
+    float* panel;               // a packed panel of B
+    float* column;              // columns of B before they are transposed; a row of the bias
   };
 
   static Place place(const std::vector<Matmul::Batch>& dims, std::int64_t index);
   Split split(int threads) const;
   void run(const Operands& operands, const Block& block) const;
-  Workspace workspace(const Block& block) const;
+  Workspace workspace(const Operands& operands, const Block& block) const;
   void unpack_line(const Line& line, const std::byte* from, std::int64_t first, std::int64_t count,
                    float* numbers) const;
   void unpack_rows(const Operands& operands, const Block& block, std::int64_t k, std::int64_t depth,
                    std::int64_t row_stride, float* a) const;
   bool pack_panel(const std::byte* b, std::int64_t column, std::int64_t columns, std::int64_t k,
                   std::int64_t depth, const Workspace& space) const;
-  void multiply(const Operands& operands, const Block& block, const Workspace& space,
-                const Sums& sums) const;
+  void multiply(const Operands& operands, const Block& block, const Workspace& space) const;
   bool keeps_rows(const Block& block) const;
-  Sums sums_in_c(const Operands& operands, const Block& block) const;
   void add_chunk(const Block& block, const Workspace& space, bool first) const;
   void stream(const Operands& operands, const Block& block, const Workspace& space) const;
   void dot(const Operands& operands, const Block& block, const Workspace& space) const;
   void unscale(const Block& block, const Workspace& space) const;
-  void run_in_place(const Operands& operands, const Block& block, const Workspace& space) const;
+  void quiet_in_place(const Block& block, const Workspace& space) const;
   void finish(const Operands& operands, const Block& block, const Workspace& space) const;
   /// The one format whose encoding would let the bits of a NaN through.
   bool float_c() const { return !integers_ && matmul_.c.format == DataFormat::IEEE_FP32; }

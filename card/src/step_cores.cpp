@@ -20,16 +20,15 @@ constexpr int kMaxLoopDepth = 16;
 class CoreOperands {
  public:
   CoreOperands(std::size_t cores, std::size_t operands)
-      : operands_(operands), extents_(cores * operands), cores_(cores) {}
+      : cores_(cores), operands_(operands), extents_(cores * operands) {}
   std::int64_t count() const { return static_cast<std::int64_t>(cores_); }
   std::span<Extent> of(std::int64_t core) {
     return std::span(extents_).subspan(static_cast<std::size_t>(core) * operands_, operands_);
   }
 
  private:
-  std::size_t operands_;
-  std::vector<Extent> extents_;
-  std::size_t cores_;
+  std::size_t cores_, operands_;
+  std::vector<Extent> extents_;  // [core][operand]
 };
 
 class CoresStep : public Step {
@@ -228,7 +227,8 @@ class CoresStep : public Step {
         mine[i] = {whole.data + offset, whole.bytes - static_cast<std::uint64_t>(offset)};
       }
     }
-    alone&& may_share_ ? run_in_turn(cores) : run_together(nodes_, cores);
+    if (alone && may_share_) return run_in_turn(cores);
+    run_together(nodes_, cores);
   }
 
   /// Each core from its beginning to its end: the cores of a host's thread take turns in one

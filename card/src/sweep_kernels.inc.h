@@ -114,10 +114,10 @@ inline void any_exponentials(const float* x, float less, float* out, int64_t n) 
   exp_run(out, out, n);
 }
 
-/// How many there are before the -infinities that a line ends in, as under a causal mask. Their
-/// exponentials are zero, which takes no arithmetic; infinity less infinity would be another
-/// matter.
-inline int64_t before_hidden(const float* x, float less, int64_t n) {
+/// Takes the exponentials of the -infinities that a line ends in, as under a causal mask: zeros,
+/// without arithmetic. How many elements there are before them. Infinity less infinity would be
+/// another matter.
+inline int64_t without_hidden(const float* x, float less, float* out, int64_t n) {
   constexpr float hidden = -__builtin_inff();
   if (!__builtin_isfinite(less)) return n;
   const auto all_hidden = [](const float* at) {
@@ -125,16 +125,16 @@ inline int64_t before_hidden(const float* x, float less, int64_t n) {
     for (int64_t i = 0; i < kLanes; ++i) count += at[i] == hidden;
     return count == kLanes;
   };
-  while (n >= kLanes && all_hidden(x + n - kLanes)) n -= kLanes;
-  while (n > 0 && x[n - 1] == hidden) --n;
-  return n;
+  int64_t seen = n;
+  while (seen >= kLanes && all_hidden(x + seen - kLanes)) seen -= kLanes;
+  while (seen > 0 && x[seen - 1] == hidden) --seen;
+  for (int64_t i = seen; i < n; ++i) out[i] = 0;
+  return seen;
 }
 
 /// exp(x - less). `out` may be x, but that takes longer.
 [[gnu::noinline]] void exponentials(const float* x, float less, float* out, int64_t n) {
-  const int64_t seen = before_hidden(x, less, n);
-  for (int64_t i = seen; i < n; ++i) out[i] = 0;
-  n = seen;
+  n = without_hidden(x, less, out, n);
   if (x != out) {
     Noted<uint32_t> noted;
     each_stick(0, n, [&](int64_t begin, auto count) {
@@ -151,8 +151,7 @@ inline int64_t before_hidden(const float* x, float less, int64_t n) {
 /// The same and its sum.
 [[gnu::noinline]] void exponentials_folded(const float* x, float less, float* out, int64_t n,
                                            const Partials& partials) {
-  const int64_t seen = before_hidden(x, less, n);
-  for (int64_t i = seen; i < n; ++i) out[i] = 0;
+  const int64_t seen = without_hidden(x, less, out, n);
   for (int64_t piece = (seen + kFoldPiece - 1) / kFoldPiece; piece * kFoldPiece < n; ++piece)
     partials.at[piece * partials.pitch] = 0;
   n = seen;

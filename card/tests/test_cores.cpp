@@ -1,38 +1,12 @@
 // Steps spread over cores: parts of operands, scratchpads, loops, and what is refused.
 #include <numeric>
 
-#include "line_support.h"
+#include "core_support.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;
-using spyre::OpFunc;
 
 namespace {
-
-constexpr std::int64_t kLanes = 32;  // 32-bit integers in a stick
-constexpr std::int64_t kStick = 128;
-
-/// Operand `to` = operand `a` + operand `b`, so many sticks of integers.
-std::vector<std::byte> add_step(std::int64_t a, std::int64_t b, std::int64_t to,
-                                std::int64_t sticks = 1) {
-  Pointwise step;
-  step.op = OpFunc::add;
-  step.compute = Compute::int64;
-  step.inputs = {{a, kInt32}, {b, kInt32}};
-  step.output = {to, kInt32};
-  step.nests = {{{{sticks * kLanes, {1, 1, 1}}}, {0, 0, 0}}};
-  ProgramBuilder builder;
-  builder.pointwise(step);
-  return builder.finish();
-}
-
-CoreProgram::Node step_node(std::vector<std::byte> step, std::int64_t first, std::int64_t end) {
-  CoreProgram::Node node;
-  node.step = std::move(step);
-  node.first_core = first;
-  node.end_core = end;
-  return node;
-}
 
 CoreProgram::Node loop_node(std::int64_t count, std::vector<CoreProgram::Advance> advances,
                             std::vector<CoreProgram::Node> body) {
@@ -49,15 +23,6 @@ std::vector<std::byte> program(const std::vector<CoreProgram>& steps) {
   return builder.finish();
 }
 std::vector<std::byte> program(const CoreProgram& cores) { return program(std::vector{cores}); }
-
-CoreProgram::Operand part(std::int64_t operand, std::int64_t cores, std::int64_t bytes,
-                          std::int64_t start = 0) {
-  CoreProgram::Operand result{operand, {}};
-  for (std::int64_t core = 0; core < cores; ++core) result.offset.push_back(start + core * bytes);
-  return result;
-}
-
-constexpr std::int64_t kPad = CoreProgram::Operand::kScratchpad;
 
 /// y = 4 x: the double of x waits in the scratchpad. `tiles` sticks a core, in a loop.
 CoreProgram quadruple(std::int64_t cores, std::int64_t tiles) {

@@ -2,44 +2,24 @@
 #include <atomic>
 #include <thread>
 
-#include "line_support.h"
+#include "core_support.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;
-using spyre::OpFunc;
 
 namespace {
 
-constexpr std::int64_t kLanes = 32;  // 32-bit integers in a stick
-constexpr std::int64_t kStick = 128;
 constexpr std::int64_t kCores = 5;
 constexpr std::int64_t kAddress = 4096;  // in the scratchpads
 constexpr std::int64_t kElements = kCores * kLanes;
-constexpr std::int64_t kPad = CoreProgram::Operand::kScratchpad;
 
 /// A stick on each core: operand 0 or the scratchpad, doubled, into operand 0 or the scratchpad.
 std::vector<std::byte> doubled(bool from_pad, bool to_pad, const Handover& handover) {
-  Pointwise step;
-  step.op = OpFunc::add;
-  step.compute = Compute::int64;
-  step.inputs = {{0, kInt32}, {0, kInt32}};
-  step.output = {1, kInt32};
-  step.nests = {{{{kLanes, {1, 1, 1}}}, {0, 0, 0}}};
-  ProgramBuilder inner;
-  inner.pointwise(step);
-  CoreProgram::Node node;
-  node.step = inner.finish();
-  node.first_core = 0;
-  node.end_core = kCores;
   CoreProgram cores;
   cores.cores = kCores;
-  for (const bool pad : {from_pad, to_pad}) {
-    CoreProgram::Operand operand{pad ? kPad : 0, {}};
-    for (std::int64_t core = 0; core < kCores; ++core)
-      operand.offset.push_back(pad ? kAddress : core * kStick);
-    cores.operands.push_back(operand);
-  }
-  cores.nodes = {node};
+  for (const bool pad : {from_pad, to_pad})
+    cores.operands.push_back(pad ? part(kPad, kCores, 0, kAddress) : part(0, kCores, kStick));
+  cores.nodes = {step_node(add_step(0, 0, 1), 0, kCores)};
   ProgramBuilder builder;
   if (!handover.found.empty() || !handover.left.empty()) builder.handover(handover);
   builder.cores(cores);
