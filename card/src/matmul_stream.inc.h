@@ -25,7 +25,14 @@ inline Floats scaled_from_dl16(Signed placed, Signed codes, int32_t bits) {
 template <bool merged, bool exact>
 inline void scaled_from_pairs(Words pairs, Floats& even, Floats& odd) {
   const Signed both = reinterpret_cast<Signed>(pairs);
-  even = scaled_from_dl16<merged, exact>((both << 16) >> 2, both, 0x7FFF);
+#if defined(__AVX512BW__)
+  // Of each pair the lower half, with its sign, times 2^14: one instruction instead of two shifts.
+  const Signed lower = reinterpret_cast<Signed>(_mm512_madd_epi16(
+      reinterpret_cast<__m512i>(pairs), reinterpret_cast<__m512i>(Signed{} + 0x4000)));
+#else
+  const Signed lower = (both << 16) >> 2;
+#endif
+  even = scaled_from_dl16<merged, exact>(lower, both, 0x7FFF);
   odd = scaled_from_dl16<merged, exact>(both >> 2, both, 0x7FFF0000);
 }
 
