@@ -53,3 +53,26 @@ def test_calls_ask_for_no_stream_that_nothing_uses(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda *args: asked.append(args))
     assert torch.equal(compiled(x).cpu(), expected.cpu())
     assert not asked
+
+
+def test_large_calls_that_follow_each_other_closely():
+    """The stream's thread takes them over: in order, with other work in between, and nothing of
+    theirs outlives them."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, y: x + y)
+    start = torch.zeros(512, 1024, dtype=torch.float16, device="spyre")
+    one = torch.ones_like(start)
+    compiled(start, one)
+    torch.spyre.synchronize()
+    held = torch.spyre.memory_allocated()
+    x = start
+    for count in range(1, 301):
+        x = compiled(x, one)
+        if count % 40 == 0:
+            x += one  # by the way, and taken back
+            x = x - one
+        if count % 60 == 0:
+            assert x[3, 5].item() == count
+    torch.spyre.synchronize()
+    assert torch.spyre.memory_allocated() == held + x.untyped_storage().nbytes()
+    assert torch.equal(x.cpu(), torch.full((512, 1024), 300, dtype=torch.float16))

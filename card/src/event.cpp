@@ -2,20 +2,18 @@
 
 #include <chrono>
 
+#include "thread_pool.h"
+
 namespace spyre::card {
 
 void Mark::pass() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  const std::lock_guard lock(mutex_);
-  wall_ns_.store(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
-                 std::memory_order_release);
-  passed_.notify_all();
+  wall_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  ThreadPool::shared().wake_guests();
 }
 
 void Mark::wait() const {
-  if (passed()) return;
-  std::unique_lock lock(mutex_);
-  passed_.wait(lock, [this] { return passed(); });
+  ThreadPool::shared().help_until([this] { return passed(); });
 }
 
 const SoftEvent& SoftEvent::from(const Event& event) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -18,10 +17,10 @@ class Mark {
   Mark(std::shared_ptr<Clock> clock, Moment moment) : clock_(std::move(clock)), moment_(moment) {}
 
   void pass();
-  bool passed() const { return wall_ns_.load(std::memory_order_acquire) != 0; }
+  bool passed() const { return wall_ns_ != 0; }
   void wait() const;
 
-  std::int64_t wall_ns() const { return wall_ns_.load(std::memory_order_acquire); }
+  std::int64_t wall_ns() const { return wall_ns_; }
   const Moment& moment() const { return moment_; }
   Clock& clock() const { return *clock_; }
 
@@ -29,8 +28,6 @@ class Mark {
   const std::shared_ptr<Clock> clock_;  // of the card it was recorded on
   const Moment moment_;
   std::atomic<std::int64_t> wall_ns_{0};  // 0 until passed
-  mutable std::mutex mutex_;
-  mutable std::condition_variable passed_;
 };
 
 class SoftEvent : public Event {

@@ -113,6 +113,8 @@ void SoftProgram::add(std::unique_ptr<const Step> step) {
     if (need.bytes > requirements_[operand].bytes)
       requirements_[operand] = {need.bytes, steps_.size()};
   }
+  const Traffic traffic = step->traffic();
+  traffic_bytes_ += traffic.read + traffic.written;
   scratchpad_steps_ += step->uses_scratchpads() ? 1 : 0;
   steps_.push_back(std::move(step));
 }

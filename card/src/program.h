@@ -98,10 +98,14 @@ class SoftProgram : public Program {
   void check_follows(const SoftProgram* before) const;
   const Handover& handover() const { return handover_; }
   bool uses_scratchpads() const { return scratchpad_steps_ > 0; }
+  /// Whether running it takes a host some tens of microseconds or more.
+  bool takes_long() const { return traffic_bytes_ >= kLongTrafficBytes; }
   /// The operands have passed check(). `turn` is there if the program uses scratchpads.
   void run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const;
 
  private:
+  static constexpr std::uint64_t kLongTrafficBytes = 1 << 20;
+
   /// What launches must give for an operand, and the step that asks for it.
   struct Requirement {
     std::uint64_t bytes = 0;
@@ -120,6 +124,7 @@ class SoftProgram : public Program {
   Handover handover_;
   mutable std::atomic<bool> launched_ = false;
   int scratchpad_steps_ = 0;  // steps that use scratchpads
+  std::uint64_t traffic_bytes_ = 0;
   Handle handle_ = nullptr;
 };
 

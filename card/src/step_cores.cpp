@@ -46,7 +46,7 @@ class CoresStep : public Step {
     std::vector<std::int64_t> travelled(operands_.size(), 0);
     nodes_ = read_nodes(reader, travelled, 1, 0);
     reader.finish();
-    bool own = ThreadPool::shared().size() <= kCores;
+    bool own = ThreadPool::shared().size() < kCores;
     for (const Operand& operand : operands_) {
       uses_scratchpads_ |= operand.in_scratchpad();
       own &= !operand.in_scratchpad() || operand.in_own();

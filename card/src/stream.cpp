@@ -105,6 +105,7 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
   Extent* const extents = many.empty() ? few.data() : many.data();
   Extent* next = extents;
   const SoftProgram* before = nullptr;
+  bool takes_long = false;
   for (const Launch& each : launches) {
     const auto& loaded = SoftProgram::from(each.program.get());
     const std::span<Extent> own(next, each.operands.size());
@@ -112,6 +113,7 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
     loaded.check(own);
     loaded.check_follows(before);
     before = &loaded;
+    takes_long |= loaded.takes_long();
   }
 
   queue_->submit(
@@ -130,7 +132,8 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
         return [kept_launches = std::vector<Launch>(launches.begin(), launches.end()),
                 kept = std::vector<Extent>(extents, next), memory = memory_,
                 retained = std::move(retained)] { run(*memory, kept_launches, kept.data()); };
-      });
+      },
+      takes_long);
 }
 
 /// In one turn: what a program leaves in the scratchpads, the next may read. The operands of all

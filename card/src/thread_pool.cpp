@@ -1,59 +1,32 @@
 #include "thread_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "environment.h"
+#include "patience.h"
 
 namespace spyre::card {
 namespace {
-
-/// Between two programs of a model, Python takes some hundred microseconds at most.
-constexpr std::chrono::microseconds kPatience{500};
 
 /// A thread that runs a task: loops started there stay on it.
 thread_local bool inside_task = false;
 
 thread_local int thread_of_pool = 0;
 
+thread_local bool guest_expected = false;
+
 struct InsideTask {
   InsideTask() { inside_task = true; }
   ~InsideTask() { inside_task = false; }
 };
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-/// Wait for `done` without sleeping: to be woken up takes tens of microseconds, more on a virtual
-/// machine. At first the processor is kept, then offered to any other thread that wants it, so
-/// that `patience` costs only time nobody else has a use for.
-template <typename Condition>
-bool spin(Condition done, std::chrono::microseconds patience) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto polite = start + std::chrono::microseconds(20), end = start + patience;
-  for (;;) {
-    for (int i = 0; i < 16; ++i) {
-      if (done()) return true;
-      relax();
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= end) return done();
-    if (now >= polite) sched_yield();
-  }
-}
 
 }  // namespace
 
@@ -70,7 +43,10 @@ struct ThreadPool::Job {
   static constexpr std::int64_t kMostShares = 32;
 
   Job(TaskRef task_in, std::int64_t tasks, int threads)
-      : task(task_in), count(std::min<std::int64_t>({tasks, threads, kMostShares})) {
+      : task(task_in),
+        expects_guest(guest_expected),
+        workers(threads - (expects_guest ? 2 : 1)),
+        count(std::min<std::int64_t>({tasks, threads, kMostShares})) {
     for (std::int64_t i = 0; i < count; ++i) {
       shares[i].next = tasks * i / count;
       shares[i].end = tasks * (i + 1) / count;
@@ -84,9 +60,12 @@ struct ThreadPool::Job {
   }
 
   const TaskRef task;
+  const bool expects_guest;
+  const int workers;  // that may come
   const std::int64_t count;
   Share shares[kMostShares];
   std::atomic<int> helpers{0};  // changed only under the pool's mutex
+  bool has_guest = false;       // guarded by the pool's mutex; one of the helpers
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // written by the thread that set `failed`
   Job* previous = nullptr;
@@ -139,10 +118,61 @@ void ThreadPool::run_tasks(Job& job, int thread) {
 ThreadPool::Job* ThreadPool::find_job() {
   Job* best = nullptr;
   for (Job* job = jobs_; job; job = job->following) {
-    if (job->done()) continue;
+    if (job->done() || job->helpers - job->has_guest >= job->workers) continue;
     if (!best || job->helpers.load() < best->helpers.load()) best = job;
   }
   return best;
+}
+
+ThreadPool::Job* ThreadPool::find_job_of_guest() {
+  Job* job = jobs_;
+  while (job && (!job->expects_guest || job->has_guest || job->done())) job = job->following;
+  return job;
+}
+
+/// Under the mutex: as soon as the caller can see zero helpers, the job may be gone.
+void ThreadPool::leave(Job& job) {
+  if (job.helpers.fetch_sub(1) == 1) job_finished_.notify_all();
+}
+
+ThreadPool::ExpectGuest::ExpectGuest() { guest_expected = true; }
+ThreadPool::ExpectGuest::~ExpectGuest() { guest_expected = false; }
+
+void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
+  const bool able = size_ > 1 && !inside_task && ::getpid() == process_;
+  const int before = std::exchange(thread_of_pool, size_);
+  while (!done()) {
+    const std::uint64_t seen = for_guests_.load(std::memory_order_relaxed);
+    std::unique_lock lock(mutex_);
+    if (Job* const job = able ? find_job_of_guest() : nullptr) {
+      job->has_guest = true;
+      job->helpers.fetch_add(1);
+      lock.unlock();
+      run_tasks(*job, size_ - 1);
+      lock.lock();
+      job->has_guest = false;
+      leave(*job);
+      continue;
+    }
+    lock.unlock();
+    const auto over = [&] { return for_guests_.load(std::memory_order_relaxed) != seen || done(); };
+    if (spin(over)) continue;
+    if (give_up) break;
+    lock.lock();
+    ++guests_asleep_;
+    guest_wanted_.wait(lock, over);
+    --guests_asleep_;
+  }
+  thread_of_pool = before;
+}
+
+void ThreadPool::wake_guests() {
+  if (guests_asleep_ == 0) return;
+  // Whoever is about to sleep has the mutex, or will see that it is done.
+  {
+    const std::lock_guard lock(mutex_);
+  }
+  guest_wanted_.notify_all();
 }
 
 int ThreadPool::this_thread() { return thread_of_pool; }
@@ -157,12 +187,11 @@ void ThreadPool::work(int thread) {
       lock.unlock();
       run_tasks(*job, thread);
       lock.lock();
-      // Under the mutex: as soon as the caller can see zero helpers, the job may be gone.
-      if (job->helpers.fetch_sub(1) == 1) job_finished_.notify_all();
+      leave(*job);
       continue;
     }
     lock.unlock();
-    spin([&] { return submissions_.load(std::memory_order_relaxed) != seen; }, kPatience);
+    spin([&] { return submissions_.load(std::memory_order_relaxed) != seen; });
     lock.lock();
     ++asleep_;
     work_arrived_.wait(lock, [&] { return submissions_.load(std::memory_order_relaxed) != seen; });
@@ -183,12 +212,14 @@ void ThreadPool::parallel_for(std::int64_t tasks, TaskRef task) {
     job.following = jobs_;
     if (jobs_) jobs_->previous = &job;
     jobs_ = &job;
-    submissions_.fetch_add(1, std::memory_order_relaxed);
-    wake = static_cast<int>(std::min<std::int64_t>(asleep_, tasks - 1));
+    if (job.workers > 0) submissions_.fetch_add(1, std::memory_order_relaxed);
+    if (job.expects_guest) for_guests_.fetch_add(1, std::memory_order_relaxed);
+    wake = static_cast<int>(std::min<std::int64_t>({asleep_, tasks - 1, job.workers}));
   }
+  if (job.expects_guest && guests_asleep_ > 0) guest_wanted_.notify_all();
   for (; wake > 0; --wake) work_arrived_.notify_one();
   run_tasks(job, 0);
-  spin([&] { return job.helpers.load() == 0; }, kPatience);
+  spin([&] { return job.helpers.load() == 0; });
   {
     std::unique_lock lock(mutex_);
     (job.previous ? job.previous->following : jobs_) = job.following;

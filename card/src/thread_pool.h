@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <type_traits>
@@ -35,8 +36,8 @@ class ThreadPool {
   /// The card's pool. Never destroyed: workers may outlive every static object of the process.
   static ThreadPool& shared();
 
-  /// Which of them this thread is, in a task: below size(), and no other's at that time but for
-  /// loops that other callers started. A caller is the first.
+  /// Which of them this thread is, in a task: at most size(), and no other's at that time but for
+  /// loops that other callers started. A caller is the first, a guest has the number size().
   static int this_thread();
 
   /// Threads that may work on one loop, the caller included: SPYRE_CARD_THREADS, or the number of
@@ -50,6 +51,22 @@ class ThreadPool {
   /// calling thread.
   void parallel_for(std::int64_t tasks, TaskRef task);
 
+  /// While one lives, the loops of its thread are shared with one worker less, and with a guest.
+  struct ExpectGuest {
+    ExpectGuest();
+    ~ExpectGuest();
+    ExpectGuest(const ExpectGuest&) = delete;
+    ExpectGuest& operator=(const ExpectGuest&) = delete;
+  };
+
+  /// Wait until `done`, and be the guest of such loops meanwhile. `done` is asked often, by this
+  /// thread and with a lock held: it looks at what is atomic. Whoever makes it true, calls
+  /// wake_guests().
+  void help_until(const std::function<bool()>& done) { help(done, false); }
+  /// The same, but not for long once there is nothing to do.
+  void help_while_busy(const std::function<bool()>& done) { help(done, true); }
+  void wake_guests();
+
   explicit ThreadPool(int size);
   ~ThreadPool() = delete;  // its workers are detached and never stop
   ThreadPool(const ThreadPool&) = delete;
@@ -61,16 +78,20 @@ class ThreadPool {
   void start_workers();
   void work(int thread);
   Job* find_job();
+  Job* find_job_of_guest();
+  void help(const std::function<bool()>& done, bool give_up);
+  void leave(Job& job);
   static void run_tasks(Job& job, int thread);
 
   const int size_;
   const int process_;
   std::mutex mutex_;
-  std::condition_variable work_arrived_, job_finished_;
-  std::atomic<std::uint64_t> submissions_{0};
-  Job* jobs_ = nullptr;   // guarded by mutex_
-  bool started_ = false;  // guarded by mutex_
-  int asleep_ = 0;        // workers waiting on work_arrived_; guarded by mutex_
+  std::condition_variable work_arrived_, job_finished_, guest_wanted_;
+  std::atomic<std::uint64_t> submissions_{0}, for_guests_{0};  // loops for workers, for guests
+  Job* jobs_ = nullptr;                                        // guarded by mutex_
+  bool started_ = false;                                       // guarded by mutex_
+  int asleep_ = 0;                     // workers waiting on work_arrived_; guarded by mutex_
+  std::atomic<int> guests_asleep_{0};  // waiting on guest_wanted_; changed only under mutex_
 };
 
 }  // namespace spyre::card

@@ -9,11 +9,17 @@
 #include <system_error>
 #include <utility>
 
+#include "patience.h"
+#include "thread_pool.h"
+
 namespace spyre::card {
 
 namespace {
 
 constexpr int kPreferredNice = -5;
+
+// Between two submissions: less is not worth the trouble of a second thread.
+constexpr std::chrono::microseconds kWorthTakingOver{15};
 
 /// Signals are for the threads of the program that uses the card (Python handles them in its main
 /// thread). A new thread inherits the mask, so it is set around the creation.
@@ -42,7 +48,7 @@ void WorkQueue::close() {
   std::unique_lock lock(mutex_);
   closing_ = true;
   if (!worker_.joinable()) return;
-  work_arrived_.notify_one();
+  call_worker();
   if (worker_.get_id() == std::this_thread::get_id()) {
     worker_.detach();  // closed by its own work: it finishes the rest alone
     return;
@@ -65,8 +71,25 @@ void WorkQueue::end() {
   running_ = false;
   runner_ = {};
   ++done_;
-  work_done_.notify_all();
-  if (!queue_.empty()) work_arrived_.notify_one();
+  ThreadPool::shared().wake_guests();
+  if (!queue_.empty()) call_worker();
+}
+
+void WorkQueue::call_worker() {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  work_arrived_.notify_one();
+}
+
+/// As far as can be seen from the last time. After a long one the worker is asleep.
+bool WorkQueue::busy_between_submissions() const {
+  const auto away = std::chrono::steady_clock::now() - submitted_large_;
+  return away >= kWorthTakingOver && away < kPatience && ThreadPool::shared().size() > 1;
+}
+
+void WorkQueue::help_worker() {
+  ThreadPool::shared().help_while_busy([this] { return large_ <= 1; });
+  const std::lock_guard lock(mutex_);
+  submitted_large_ = std::chrono::steady_clock::now();
 }
 
 void WorkQueue::start_worker() {
@@ -80,10 +103,11 @@ void WorkQueue::start_worker() {
   }
 }
 
-void WorkQueue::push(Work work) {
-  queue_.push_back(std::move(work));
+void WorkQueue::push(Work work, bool large) {
+  queue_.push_back({std::move(work), large});
+  large_ += large;
   ++submitted_;
-  work_arrived_.notify_one();
+  call_worker();
 }
 
 void WorkQueue::refuse_waiting_for_itself() const {
@@ -104,7 +128,9 @@ WorkQueue::Work WorkQueue::reporting_to(const std::shared_ptr<Outcome>& outcome,
 
 void WorkQueue::wait_until_done(std::unique_lock<std::mutex>& lock) {
   const std::uint64_t last = submitted_;
-  work_done_.wait(lock, [&] { return done_ >= last; });
+  lock.unlock();
+  ThreadPool::shared().help_until([this, last] { return done_ >= last; });
+  lock.lock();
 }
 
 void WorkQueue::run_worker() {
@@ -113,23 +139,36 @@ void WorkQueue::run_worker() {
   // a software card promises: its streams share the host's processors, not an engine of the card.
   if (priority_ != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPreferredNice);
 
+  const ThreadPool::ExpectGuest guest;
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_arrived_.wait(lock, [this] { return queue_.empty() ? closing_ : !running_; });
+    const auto due = [this] { return queue_.empty() ? closing_ : !running_; };
+    if (!due()) {
+      const std::uint64_t seen = calls_.load(std::memory_order_relaxed);
+      const auto called = [&] { return calls_.load(std::memory_order_relaxed) != seen; };
+      worker_awake_ = true;
+      lock.unlock();
+      spin(called);
+      lock.lock();
+      worker_awake_ = false;
+      work_arrived_.wait(lock, called);
+      continue;
+    }
     if (queue_.empty()) return;
-    Work work = std::move(queue_.front());
+    Item item = std::move(queue_.front());
     queue_.pop_front();
     begin();
     lock.unlock();
     std::exception_ptr error;
     try {
-      work();
+      item.work();
     } catch (...) {
       error = std::current_exception();
     }
-    work = nullptr;
+    item.work = nullptr;
     lock.lock();
     if (error && !first_error_) first_error_ = error;
+    large_ -= item.large;
     end();
   }
 }

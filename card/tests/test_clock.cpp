@@ -129,12 +129,12 @@ TEST(a_launch_costs_overhead_and_what_its_steps_do) {
 TEST(sending_a_program_overlaps_with_another_streams_launch) {
   const auto card = small_card();
   const auto a = card->create_stream(0), b = card->create_stream(0);
-  Tensor x(*card), y(*card);
-  const Handle operands[] = {x.handle, y.handle};
+  Tensor x(*card), y(*card), z(*card);
+  const Handle to_y[] = {x.handle, y.handle}, to_z[] = {x.handle, z.handle};
   const auto first = card->load_program(copy_program(1024));
   const auto second = card->load_program(copy_program(1024));
-  a->launch(first, operands, Submit::queue, nullptr);
-  b->launch(second, operands, Submit::queue, nullptr);
+  a->launch(first, to_y, Submit::queue, nullptr);
+  b->launch(second, to_z, Submit::queue, nullptr);
   const std::int64_t sent = transfer_ns(first->bytes());
   const std::int64_t ran = spyre::kLaunchNs + spyre::kOpNs + 20;
   CHECK(ran < sent);

@@ -1,4 +1,7 @@
 // Programs: the format, what is refused, what a launch does and costs.
+#include <atomic>
+#include <bit>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -6,10 +9,12 @@
 #include "check.h"
 #include "program.h"
 #include "support.h"
+#include "thread_pool.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;
 using spyre::DataFormat;
+using spyre::OpFunc;
 
 namespace {
 
@@ -279,6 +284,46 @@ TEST(random_damage_is_refused_or_stays_within_bounds) {
   CHECK(refused > 1000 && ran > 1000);
   CHECK((bench.values(fence, kElements) == std::vector<std::int32_t>(kElements, 77)));
   CHECK((bench.values(after, kElements) == std::vector<std::int32_t>(kElements, 77)));
+}
+
+TEST(a_stream_takes_large_programs_over_from_a_thread_that_has_more_to_do) {
+  constexpr std::int64_t kElements = 256 * 1024;
+  Bench bench;
+  ProgramBuilder builder;
+  Pointwise increment;
+  increment.op = OpFunc::add;
+  increment.compute = Compute::fp32;
+  increment.inputs = {{0, DataFormat::IEEE_FP32}, Pointwise::Input::scalar(1)};
+  increment.output = {0, DataFormat::IEEE_FP32};
+  increment.nests = {{{{kElements, {1, 1}}}, {0, 0}}};
+  builder.pointwise(increment);
+  const auto program = bench.card->load_program(builder.finish());
+  CHECK(SoftProgram::from(program.get()).takes_long());
+  const Handle operands[] = {bench.tensor(std::vector<std::int32_t>(kElements))};
+  const auto event = bench.card->create_event();
+  std::atomic<int> callbacks = 0, taken_over = 0;
+  int launches = 0;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (launches < 300 || (taken_over == 0 && std::chrono::steady_clock::now() < deadline)) {
+    bench.stream->launch(program, operands, Submit::either, nullptr);
+    taken_over += !bench.stream->query();
+    if (++launches % 7 == 0) bench.stream->host_callback([&] { ++callbacks; });
+    if (launches % 11 == 0) {
+      bench.stream->record(*event);
+      event->synchronize();
+      CHECK(bench.stream->query());
+    }
+    if (launches % 50 == 0) {
+      const auto values = bench.values(operands[0], kElements);
+      const auto expected = std::bit_cast<std::int32_t>(static_cast<float>(launches));
+      CHECK(values == std::vector<std::int32_t>(kElements, expected));
+    }
+    const auto ready = std::chrono::steady_clock::now() + std::chrono::microseconds(40);
+    while (std::chrono::steady_clock::now() < ready) continue;
+  }
+  bench.stream->synchronize();
+  CHECK_EQ(callbacks.load(), launches / 7);
+  CHECK(taken_over > 0 || ThreadPool::shared().size() == 1);
 }
 
 TEST(launching_a_small_program_is_fast) {

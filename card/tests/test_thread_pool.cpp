@@ -1,5 +1,6 @@
 // Loops that threads share: every task once, whatever the others do.
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -77,4 +78,51 @@ TEST(threads_may_start_loops_at_once_and_inside_of_tasks) {
     });
   for (std::thread& caller : callers) caller.join();
   CHECK(all_once(counts));
+}
+
+TEST(a_guest_works_where_one_is_expected) {
+  for (const int threads : {2, 4}) {
+    ThreadPool& pool = pool_of(threads);
+    std::atomic<bool> over{false};
+    std::atomic<int> guests{0};
+    std::vector<std::atomic<int>> counts(64), users(static_cast<std::size_t>(threads) + 1);
+    // Both would take the one place of a guest: they must not have it at once.
+    const auto help = [&] { pool.help_until([&] { return over.load(); }); };
+    std::thread first(help), second(help);
+    std::thread caller([&] {
+      const ThreadPool::ExpectGuest expected;
+      for (int round = 0; round < 200 || guests < 10; ++round) {
+        for (auto& count : counts) count = 0;
+        pool.parallel_for(64, [&](std::int64_t i) {
+          const int thread = ThreadPool::this_thread();
+          CHECK_EQ(users[static_cast<std::size_t>(thread)].fetch_add(1), 0);
+          if (thread == threads) ++guests;
+          ++counts[static_cast<std::size_t>(i)];
+          --users[static_cast<std::size_t>(thread)];
+        });
+        CHECK(all_once(counts));
+      }
+      over = true;
+      pool.wake_guests();
+    });
+    caller.join();
+    first.join();
+    second.join();
+  }
+}
+
+TEST(a_guest_without_work_waits_or_gives_up) {
+  for (const int threads : {1, 2}) {
+    ThreadPool& pool = pool_of(threads);
+    pool.help_while_busy([] { return false; });
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is asleep by then
+      over = true;
+      pool.wake_guests();
+    });
+    pool.help_until([&] { return over.load(); });
+    CHECK(over);
+    other.join();
+  }
 }
