@@ -62,7 +62,7 @@ def test_older_names_of_settings(settings, level, source):
     assert told == source
 
 
-def test_the_environment_names_a_file(tmp_path):
+def test_the_environment_names_a_file(tmp_path, empty_caches):
     path = tmp_path / "log.txt"
     code = """
         import torch
