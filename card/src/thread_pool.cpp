@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <system_error>
 #include <thread>
@@ -139,7 +140,11 @@ ThreadPool::ExpectGuest::ExpectGuest() { guest_expected = true; }
 ThreadPool::ExpectGuest::~ExpectGuest() { guest_expected = false; }
 
 void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
-  const bool able = size_ > 1 && !inside_task && ::getpid() == process_;
+  if (::getpid() != process_) {  // a thread that is in the parent alone may have the mutex
+    while (!spin(done) && !give_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
+  }
+  const bool able = size_ > 1 && !inside_task;
   const int before = std::exchange(thread_of_pool, size_);
   while (!done()) {
     const std::uint64_t seen = for_guests_.load(std::memory_order_relaxed);
@@ -167,7 +172,7 @@ void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
 }
 
 void ThreadPool::wake_guests() {
-  if (guests_asleep_ == 0) return;
+  if (guests_asleep_ == 0 || ::getpid() != process_) return;
   // Whoever is about to sleep has the mutex, or will see that it is done.
   {
     const std::lock_guard lock(mutex_);

@@ -376,6 +376,31 @@ TEST(cleaning_up_in_a_forked_child_does_not_hang) {
 }
 
 #ifndef __SANITIZE_THREAD__  // it cannot start threads in the child of a process with threads
+TEST(a_forked_child_with_a_card_of_its_own_waits_for_its_streams) {
+  const auto stream = small_card()->create_stream(0);
+  Gate gate;
+  stream->host_callback(gate.callback());
+  std::thread sleeper([&] { stream->synchronize(); });
+  std::this_thread::sleep_for(10ms);  // it is asleep by then
+  const int status = status_in_child([] {
+    const auto card = small_card();
+    const auto own = card->create_stream(0);
+    const auto event = card->create_event();
+    bool called = false;
+    own->host_callback([&] {
+      std::this_thread::sleep_for(5ms);
+      called = true;
+    });
+    own->record(*event);
+    event->synchronize();
+    own->synchronize();
+    if (!called) std::abort();
+  });
+  CHECK_EQ(status, 0);
+  gate.open();
+  sleeper.join();
+}
+
 TEST(a_process_may_end_with_work_in_its_streams) {
   const int status = status_in_child([] {
     static auto& card = *new std::shared_ptr<SoftCard>(small_card());
