@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -78,7 +77,7 @@ ThreadPool& ThreadPool::shared() {
   return pool;
 }
 
-ThreadPool::ThreadPool(int size) : size_(std::max(1, size)), process_(::getpid()) {}
+ThreadPool::ThreadPool(int size) : size_(std::max(1, size)) {}
 
 void ThreadPool::start_workers() {
   started_ = true;
@@ -140,7 +139,7 @@ ThreadPool::ExpectGuest::ExpectGuest() { guest_expected = true; }
 ThreadPool::ExpectGuest::~ExpectGuest() { guest_expected = false; }
 
 void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
-  if (::getpid() != process_) {  // a thread that is in the parent alone may have the mutex
+  if (!home_.is_here()) {  // a thread that is in the parent alone may have the mutex
     while (!spin(done) && !give_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
@@ -172,7 +171,7 @@ void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
 }
 
 void ThreadPool::wake_guests() {
-  if (guests_asleep_ == 0 || ::getpid() != process_) return;
+  if (guests_asleep_ == 0 || !home_.is_here()) return;
   // Whoever is about to sleep has the mutex, or will see that it is done.
   {
     const std::lock_guard lock(mutex_);
@@ -205,7 +204,7 @@ void ThreadPool::work(int thread) {
 }
 
 void ThreadPool::parallel_for(std::int64_t tasks, TaskRef task) {
-  if (tasks <= 1 || size_ == 1 || inside_task || ::getpid() != process_) {
+  if (tasks <= 1 || size_ == 1 || inside_task || !home_.is_here()) {
     for (std::int64_t index = 0; index < tasks; ++index) task(index);
     return;
   }

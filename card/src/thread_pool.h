@@ -10,6 +10,8 @@
 #include <mutex>
 #include <type_traits>
 
+#include "process.h"
+
 namespace spyre::card {
 
 /// A reference to something callable with a task index. Does not own it: for arguments only.
@@ -84,7 +86,7 @@ class ThreadPool {
   static void run_tasks(Job& job, int thread);
 
   const int size_;
-  const int process_;
+  const HomeProcess home_;
   std::mutex mutex_;
   std::condition_variable work_arrived_, job_finished_, guest_wanted_;
   std::atomic<std::uint64_t> submissions_{0}, for_guests_{0};  // loops for workers, for guests
