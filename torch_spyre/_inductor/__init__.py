@@ -40,6 +40,7 @@ def load() -> None:
     )
     patches.tensor_guards()
     patches.around_tracing(uncollected)
+    patches.short_module_calls()
 
 
 def compile_graph(

@@ -253,11 +253,14 @@ def compile_spyre(
     with (
         uncollected(),
         patches.patterns_when_needed(),
+        patches.plain_graphs() as plain,
         inductor_config.patch(settings),
         with_in_key(repr((placed, named, hints_text(model.graph.nodes)))),
     ):
         options.setdefault("decompositions", decompositions())
-        return original(model, inputs, inner_compile=inner_compile, **options)
+        compiled = original(model, inputs, inner_compile=inner_compile, **options)
+    plain.mark(compiled, model)
+    return compiled
 
 
 def own_copy(gm: GraphModule) -> GraphModule:
