@@ -202,8 +202,9 @@ class _Kernel:
         constants: list[torch.Tensor],  # operands after the arguments
         pool_bytes: int,  # of an operand before them
     ) -> None: ...
-    def launch(self, arguments: tuple[torch.Tensor, ...]) -> int:
-        """The first argument that does not lie as expected, or -1: then it was launched."""
+    def launcher(self) -> Callable[[tuple[torch.Tensor, ...]], int]:
+        """Launches the kernel with a tuple of arguments, and returns the number of the first that
+        does not lie as expected, or -1: then it was launched."""
     def bind(
         self, arguments: tuple[torch.Tensor, ...]
     ) -> tuple[_Program, list[torch.Tensor]] | None:

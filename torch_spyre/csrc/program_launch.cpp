@@ -1,7 +1,5 @@
 #include "program_launch.h"
 
-#include <c10/util/SmallVector.h>
-
 #include "spyre_stream.h"
 #include "spyre_tensor_impl.h"
 
@@ -9,35 +7,43 @@ namespace spyre {
 
 namespace {
 
-using Allocations = c10::SmallVector<std::shared_ptr<const Allocation>, 4>;
-using Handles = c10::SmallVector<card::Handle, 4>;
+using Handles = c10::SmallVector<card::Handle, 8>;
 
-void add_memory(c10::ArrayRef<at::Tensor> operands, Allocations& memory, Handles& handles) {
-  for (const at::Tensor& operand : operands) {
-    const StorageContext& context = storage_context(operand);
-    TORCH_CHECK(context.allocation, "a tensor of size ", operand.sizes(),
-                " has no memory: its storage was resized under it.");
-    memory.push_back(context.allocation);
-    handles.push_back(context.allocation->handle);
-  }
+Handles handles_of(const OperandMemory& memory) {
+  Handles handles;
+  for (const auto& allocation : memory) handles.push_back(allocation->handle);
+  return handles;
 }
 
 }  // namespace
 
+const std::shared_ptr<const Allocation>& memory_of(const at::Tensor& operand) {
+  const StorageContext& context = storage_context(operand);
+  TORCH_CHECK(context.allocation, "a tensor of size ", operand.sizes(),
+              " has no memory: its storage was resized under it.");
+  return context.allocation;
+}
+
+void launch_program(const std::shared_ptr<const card::Program>& program, c10::DeviceIndex device,
+                    std::shared_ptr<const OperandMemory> operands, card::Submit submit) {
+  const Handles handles = handles_of(*operands);
+  streams::current_card_stream(device).launch(
+      program, std::span<const card::Handle>(handles.data(), handles.size()), submit,
+      std::move(operands));
+}
+
 void launch_program(const std::shared_ptr<const card::Program>& program,
                     c10::ArrayRef<at::Tensor> operands, card::Submit submit) {
-  auto memory = std::make_shared<Allocations>();
-  Handles handles;
-  add_memory(operands, *memory, handles);
-  streams::current_card_stream(operands.back().device().index())
-      .launch(program, std::span<const card::Handle>(handles.data(), handles.size()), submit,
-              std::move(memory));
+  auto memory = std::make_shared<OperandMemory>();
+  for (const at::Tensor& operand : operands) memory->push_back(memory_of(operand));
+  launch_program(program, operands.back().device().index(), std::move(memory), submit);
 }
 
 void launch_together(c10::DeviceIndex device, c10::ArrayRef<BoundProgram> launches) {
-  auto memory = std::make_shared<Allocations>();
-  Handles handles;
-  for (const auto& [program, operands] : launches) add_memory(operands, *memory, handles);
+  auto memory = std::make_shared<OperandMemory>();
+  for (const auto& [program, operands] : launches)
+    for (const at::Tensor& operand : operands) memory->push_back(memory_of(operand));
+  const Handles handles = handles_of(*memory);
   std::vector<card::Launch> together;
   const card::Handle* next = handles.data();
   for (const auto& [program, operands] : launches) {

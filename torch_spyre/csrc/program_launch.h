@@ -6,11 +6,23 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include "spyre/card.h"
+#include "spyre_allocator.h"
 
 namespace spyre {
 
+/// The memory of operands, which lives until their launch has ended.
+using OperandMemory = c10::SmallVector<std::shared_ptr<const Allocation>, 8>;
+
+/// That of a tensor's storage.
+const std::shared_ptr<const Allocation>& memory_of(const at::Tensor& operand);
+
+/// Launches on the current stream of a device.
+void launch_program(const std::shared_ptr<const card::Program>& program, c10::DeviceIndex device,
+                    std::shared_ptr<const OperandMemory> operands,
+                    card::Submit submit = card::Submit::either);
 /// Launches on the current stream of the tensors' device. Operand i is the storage of operands[i],
 /// which lives until the launch has ended.
 void launch_program(const std::shared_ptr<const card::Program>& program,

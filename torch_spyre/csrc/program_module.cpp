@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-#include <c10/util/SmallVector.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
@@ -25,7 +23,6 @@ namespace spyre {
 namespace {
 
 using Dims = std::vector<std::int64_t>;
-using Operands = c10::SmallVector<at::Tensor, 8>;
 
 /// A program in the memory of one card.
 struct LoadedProgram {
@@ -72,12 +69,18 @@ struct LoadedKernel {
 
   /// The first argument that is not what the kernel was made for, or -1: then it was launched.
   std::int64_t launch(const py::tuple& arguments) const {
-    Operands operands;
-    const std::int64_t misplaced = collect(arguments, operands);
+    auto memory = std::make_shared<OperandMemory>();
+    if (pool_bytes > 0) memory->emplace_back();
+    const std::int64_t misplaced = each_operand(
+        arguments, [&](const at::Tensor& tensor) { memory->push_back(memory_of(tensor)); });
     if (misplaced >= 0) return misplaced;
     const py::gil_scoped_release released;
-    if (pool_bytes > 0) operands[0] = new_pool();
-    launch_program(program.program, operands);
+    c10::DataPtr pool;
+    if (pool_bytes > 0) {
+      pool = allocate_raw_data(static_cast<std::size_t>(pool_bytes), program.device);
+      memory->front() = static_cast<const StorageContext*>(pool.get_context())->allocation;
+    }
+    launch_program(program.program, program.device, std::move(memory));
     return -1;
   }
 
@@ -85,33 +88,31 @@ struct LoadedKernel {
   /// not what the kernel was made for.
   std::optional<std::pair<LoadedProgram, std::vector<at::Tensor>>> bind(
       const py::tuple& arguments) const {
-    Operands operands;
-    if (collect(arguments, operands) >= 0) return std::nullopt;
-    if (pool_bytes > 0) operands[0] = new_pool();
-    return std::pair{program, std::vector<at::Tensor>(operands.begin(), operands.end())};
+    std::vector<at::Tensor> operands;
+    if (pool_bytes > 0)
+      operands.push_back(empty_strided(pool_bytes, 1, c10::ScalarType::Char, program.device));
+    const auto add = [&](const at::Tensor& tensor) { operands.push_back(tensor); };
+    if (each_operand(arguments, add) >= 0) return std::nullopt;
+    return std::pair{program, std::move(operands)};
   }
 
  private:
-  /// All operands, the pool left open. Returns the first argument that is not as expected, or -1.
-  std::int64_t collect(const py::tuple& arguments, Operands& operands) const {
+  /// use(tensor) of the arguments and the constants. Returns the first argument that is not as
+  /// expected, or -1.
+  template <typename Use>
+  std::int64_t each_operand(const py::tuple& arguments, const Use& use) const {
     TORCH_CHECK(arguments.size() >= expected.size(), "the kernel takes ", expected.size(),
                 " tensors, got ", arguments.size(), ".");
-    if (pool_bytes > 0) operands.emplace_back();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), i);
       TORCH_CHECK_TYPE(THPVariable_Check(argument), "argument ", i, " of the kernel is no tensor.");
-      const at::Tensor& tensor = operands.emplace_back(THPVariable_Unpack(argument));
+      const at::Tensor& tensor = THPVariable_Unpack(argument);
       program.check_device(tensor);
       if (i < expected.size() && !expected[i].meets(tensor)) return static_cast<std::int64_t>(i);
+      use(tensor);
     }
-    operands.insert(operands.end(), constants.begin(), constants.end());
+    for (const at::Tensor& constant : constants) use(constant);
     return -1;
-  }
-
-  at::Tensor new_pool() const {
-    return at::empty(
-        pool_bytes,
-        at::device({c10::DeviceType::PrivateUse1, program.device}).dtype(c10::ScalarType::Char));
   }
 };
 
@@ -125,6 +126,31 @@ void launch_bound(const std::vector<std::pair<LoadedProgram, std::vector<at::Ten
     bound.emplace_back(program.program, operands);
   }
   launch_together(launches.front().first.device, bound);
+}
+
+constexpr const char* kKernelCapsule = "spyre.kernel";
+
+/// Of the kernel that the function holds; takes a tuple of arguments.
+PyObject* launch_kernel(PyObject* capsule, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  const auto* const kernel =
+      static_cast<const LoadedKernel*>(PyCapsule_GetPointer(capsule, kKernelCapsule));
+  TORCH_CHECK_TYPE(PyTuple_Check(arguments), "a kernel takes a tuple of tensors.");
+  return PyLong_FromLongLong(kernel->launch(py::reinterpret_borrow<py::tuple>(arguments)));
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef launch_kernel_function{"launch", launch_kernel, METH_O, nullptr};
+
+/// A built-in function that owns what it works with.
+template <typename Held>
+py::object holding(PyMethodDef& function, const char* name, Held held) {
+  auto owned = std::make_unique<Held>(std::move(held));
+  const py::capsule capsule(owned.get(), name, [](PyObject* object) {
+    delete static_cast<Held*>(PyCapsule_GetPointer(object, PyCapsule_GetName(object)));
+  });
+  owned.release();
+  return py::reinterpret_steal<py::object>(PyCFunction_NewEx(&function, capsule.ptr(), nullptr));
 }
 
 // ---------------------------------------------------------------------------------------- guards
@@ -147,13 +173,7 @@ PyObject* lies_so(PyObject* capsule, PyObject* object) {
 PyMethodDef lies_so_function{"lies_so", lies_so, METH_O, nullptr};
 
 py::object layout_guard(const SpyreTensorLayout& layout) {
-  auto owned = std::make_unique<SpyreTensorLayout>(layout);
-  const py::capsule capsule(owned.get(), kLayoutCapsule, [](PyObject* object) {
-    delete static_cast<SpyreTensorLayout*>(PyCapsule_GetPointer(object, kLayoutCapsule));
-  });
-  owned.release();
-  return py::reinterpret_steal<py::object>(
-      PyCFunction_NewEx(&lies_so_function, capsule.ptr(), nullptr));
+  return holding(lies_so_function, kLayoutCapsule, layout);
 }
 
 // ------------------------------------------------------------------------------------ allocation
@@ -207,7 +227,10 @@ void bind_programs(py::module& module) {
            }),
            py::arg("binary"), py::arg("device"), py::arg("expected"), py::arg("constants"),
            py::arg("pool_bytes"))
-      .def("launch", &LoadedKernel::launch, py::arg("arguments"))
+      .def("launcher",
+           [](const LoadedKernel& self) {
+             return holding(launch_kernel_function, kKernelCapsule, self);
+           })
       .def("bind", &LoadedKernel::bind, py::arg("arguments"));
   module.def("_launch_together", &launch_bound, py::arg("launches"),
              py::call_guard<py::gil_scoped_release>());
