@@ -164,8 +164,11 @@ MatmulPlan::MatmulPlan(const Matmul& given, const MatmulMode& mode)
   if (rows_.size() > 1 && matmul.m == 1) rows_.erase(rows_.begin());
   for (const Matmul::Batch& dim : rows_) row_count_ *= dim.size;
   for (const Matmul::Batch& dim : batches_) batch_count_ *= dim.size;
+  work_ = static_cast<double>(row_count_) * static_cast<double>(matmul.n) *
+          static_cast<double>(matmul.k + 1) * static_cast<double>(batch_count_);
   streamed_ = row_count_ <= kStreamedRows && matmul.b.format == DataFormat::SEN169_FP16 &&
               small_float(matmul.a.format) && !chunked_;
+  few_blocks_ = split(1);
   // Where there is nothing to do with sums but to store them, and panels of B make sticks of C.
   const std::int64_t panel = kernels_.panel_columns;
   in_place_ = float_c() && !streamed_ && !chunked_ && matmul.k > 0 && matmul.bias.operand < 0 &&
@@ -186,11 +189,6 @@ MatmulPlan::Place MatmulPlan::place(const std::vector<Matmul::Batch>& dims, std:
   return result;
 }
 
-double MatmulPlan::work() const {
-  return static_cast<double>(row_count_) * static_cast<double>(matmul_.n) *
-         static_cast<double>(matmul_.k + 1) * static_cast<double>(batch_count_);
-}
-
 MatmulPlan::Split MatmulPlan::split(int threads) const {
   // Columns come in sticks of DLFloat16, rows in tiles.
   const std::int64_t n = std::max<std::int64_t>(matmul_.n, 1), tile = kernels_.tile_rows;
@@ -199,7 +197,7 @@ MatmulPlan::Split MatmulPlan::split(int threads) const {
   };
   std::int64_t rows = even(row_count_, kBlockRows, tile);
   std::int64_t columns = even(n, streamed_ ? kStreamedColumns : kBlockColumns, kStreamColumns);
-  if (threads > 1 && work() >= kParallelWork) {
+  if (threads > 1) {
     // More blocks than threads, so that a slow thread does not hold the others up; of small ones
     // many, as all of such a product takes no longer than some threads need to wake up.
     const std::int64_t wanted = (streamed_ ? 8 : 3) * threads;
@@ -221,7 +219,8 @@ MatmulPlan::Split MatmulPlan::split(int threads) const {
 
 void MatmulPlan::run(const Operands& operands, ThreadPool& pool) const {
   if (row_count_ == 0 || matmul_.n == 0 || batch_count_ == 0) return;
-  const Split parts = split(pool.size());
+  const bool alone = work_ < kParallelWork;
+  const Split parts = alone ? few_blocks_ : split(pool.size());
   const auto task = [&](std::int64_t index) {
     const std::int64_t column = index % parts.column_blocks * parts.columns;
     index /= parts.column_blocks;
@@ -231,7 +230,7 @@ void MatmulPlan::run(const Operands& operands, ThreadPool& pool) const {
                         std::min(parts.columns, matmul_.n - column)});
   };
   const std::int64_t tasks = batch_count_ * parts.row_blocks * parts.column_blocks;
-  if (work() < kParallelWork) {
+  if (alone) {
     for (std::int64_t index = 0; index < tasks; ++index) task(index);
   } else {
     pool.parallel_for(tasks, task);

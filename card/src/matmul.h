@@ -54,7 +54,7 @@ class MatmulPlan {
     const std::byte* bias;
   };
   void run(const Operands& operands, ThreadPool& pool = ThreadPool::shared()) const;
-  double work() const;  ///< multiply-adds
+  double work() const { return work_; }  ///< multiply-adds
 
  private:
   /// Elements of one operand along the dimension it has its sticks on.
@@ -120,6 +120,8 @@ class MatmulPlan {
   std::vector<Matmul::Batch> rows_;     // m, and the batches that share B: innermost first
   std::vector<Matmul::Batch> batches_;  // the others
   std::int64_t row_count_ = 1, batch_count_ = 1;
+  double work_;
+  Split few_blocks_;  // of one thread
 };
 
 }  // namespace spyre::card

@@ -11,6 +11,7 @@ namespace spyre::card {
 namespace {
 
 constexpr std::int64_t kParallelWork = 48 << 10;  // elements of a cheap op: worth waking a thread
+constexpr std::size_t kFewTensors = 16;           // more cost an allocation a run
 
 class ChainStep : public Step {
  public:
@@ -82,29 +83,30 @@ class ChainStep : public Step {
   /// With no places, of one core.
   void run_cores(std::span<const Extent> operands, const CorePlaces& places,
                  std::size_t cores) const {
-    const std::size_t tensors = values_.tensors.size();
-    std::vector<std::byte*> to;  // [core * tensors + tensor]
-    to.reserve(cores * tensors);
-    for (std::size_t core = 0; core < cores; ++core)
+    const std::size_t tensors = values_.tensors.size(), count = cores * tensors;
+    std::byte* few[2 * kFewTensors];
+    std::vector<std::byte*> many(count > kFewTensors ? 2 * count : 0);
+    std::byte** const memory = many.empty() ? few : many.data();
+    const Pointers to(memory, count), from(memory + count, count);  // [core * tensors + tensor]
+    for (std::size_t core = 0, i = 0; core < cores; ++core)
       for (const ChainTensor& tensor : values_.tensors) {
         const auto operand = static_cast<std::size_t>(tensor.operand);
-        to.push_back(operands[operand].data + (places.empty() ? 0 : places[operand][core]));
+        to[i] = from[i] = operands[operand].data + (places.empty() ? 0 : places[operand][core]);
+        ++i;
       }
-    std::vector<std::byte*> from = to;
     Copies copies;
     bool in_order = false;
     for (std::size_t core = 0; core < cores; ++core) {
-      const Pointers mine = Pointers(to).subspan(core * tensors, tensors);
+      const Pointers mine = to.subspan(core * tensors, tensors);
       compute_aside(mine, copies);
-      copy_disturbed(mine, Pointers(from).subspan(core * tensors, tensors), copies);
+      copy_disturbed(mine, from.subspan(core * tensors, tensors), copies);
       in_order |= this->in_order(mine);
     }
 
     const Scratch<float> run_memory(ScratchSlot::results, plan_.once_floats);
     const ChainPart whole{0, 1, 0, values_.shape.length, 1, false};
-    const ChainWorker once(Pointers(from).first(tensors), Pointers(to).first(tensors),
-                           run_memory.data(), run_memory.data(),
-                           run_memory.data() + plan_.once_work, values_);
+    const ChainWorker once(from.first(tensors), to.first(tensors), run_memory.data(),
+                           run_memory.data(), run_memory.data() + plan_.once_work, values_);
     run_once(once, whole);
     run_blocks(to, from, cores, in_order, run_memory.data());
     once.write(plan_.once_writes, whole);
@@ -175,8 +177,11 @@ class ChainStep : public Step {
     } else if (in_order) {
       ThreadPool::shared().parallel_for(all, run_core);
     } else {
-      ThreadPool::shared().parallel_for(
-          all * blocks, [&](std::int64_t task) { run_block(task / blocks, task % blocks); });
+      // As they most likely follow each other in memory.
+      const bool core_by_core = values_.shape.lines > 1;
+      ThreadPool::shared().parallel_for(all * blocks, [&](std::int64_t task) {
+        core_by_core ? run_block(task / blocks, task % blocks) : run_block(task % all, task / all);
+      });
     }
   }
 

@@ -165,10 +165,14 @@ void WorkQueue::run_worker() {
     } catch (...) {
       error = std::current_exception();
     }
+    if (item.large) {  // whoever waits to go on need not wait for its memory to be given back
+      lock.lock();
+      --large_;
+      lock.unlock();
+    }
     item.work = nullptr;
     lock.lock();
     if (error && !first_error_) first_error_ = error;
-    large_ -= item.large;
     end();
   }
 }

@@ -65,7 +65,8 @@ class _Writer:
         elems = max((m.tensor.elems_per_stick for m in memories(links)), default=1)
         whole_sticks = not widest.stick or self.sizes[widest.stick] % elems == 0
         alike = all(m.dims in (lines, frozenset()) for m in memories(links))
-        if lines == dims and alike and whole_sticks:  # in the order of memory
+        self.one_line = lines == dims and alike and whole_sticks  # in the order of memory
+        if self.one_line:
             self.line_counter = counter([], self.sizes)
             self.position_counter, self.length = _like(widest, elems, self.sizes)
             self.lines = 1
@@ -121,8 +122,10 @@ class _Writer:
 
     def _tensor(self, memory: Memory) -> int:
         tensor = memory.tensor
-        has_lines = bool(memory.dims & {dim.label for dim in self.line_dims})
         has_positions = bool(memory.dims & {dim.label for dim in self.position_dims})
+        # A single line that is all there is: else it would be one that all lines share.
+        has_lines = has_positions and self.one_line
+        has_lines |= bool(memory.dims & {dim.label for dim in self.line_dims})
         dims = [
             *(self.line_dims if has_lines else ()),
             *(self.position_dims if has_positions else ()),
