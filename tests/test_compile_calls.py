@@ -1,6 +1,8 @@
 """Calls of compiled functions: the first and the later ones, which leave out what graphs have no
 use for, do the same."""
 
+import sys
+
 import pytest
 import torch
 from compiling import card
@@ -92,6 +94,39 @@ def test_calls_of_plain_graphs_are_short(function, shortened):
 def test_calls_of_other_graphs_are_not(function, shortened):
     check_calls(function, lambda: [card(8, 64)])
     assert shortened == [False]
+
+
+def functions_of(call):
+    """The names of the Python functions that a call calls."""
+    names = []
+    sys.setprofile(lambda frame, event, _: event == "call" and names.append(frame.f_code.co_name))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+def test_what_is_left_out():
+    """Of calls on the card; PyTorch's own still need it: else the patches can go."""
+    left_out = {"runtime_wrapper", "_runtime_wrapper", "hooks_ids_fn", "forward"}
+    names = {}
+    for device in ("cpu", "spyre"):
+        compiled = torch.compile(lambda x: x + 1)
+        x = card(8, 64).to(device)
+        for _ in range(CALLS):
+            compiled(x)
+        names[device] = functions_of(lambda compiled=compiled, x=x: compiled(x))
+    assert left_out <= set(names["cpu"])
+    assert left_out.isdisjoint(names["spyre"])
+    assert len(names["spyre"]) <= len(names["cpu"]) - 10
+
+    module, x = torch.compile(torch.nn.ReLU()), card(8, 64)
+    module(x)
+    original = type(module).__call__.__wrapped__
+    left_out = {"_set_in_optimized_module", "_call_impl"}
+    assert left_out <= set(functions_of(lambda: original(module, x)))
+    assert left_out.isdisjoint(functions_of(lambda: module(x)))
 
 
 def test_one_tensor_twice(shortened):
