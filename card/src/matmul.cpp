@@ -168,7 +168,7 @@ MatmulPlan::MatmulPlan(const Matmul& given, const MatmulMode& mode)
           static_cast<double>(matmul.k + 1) * static_cast<double>(batch_count_);
   streamed_ = row_count_ <= kStreamedRows && matmul.b.format == DataFormat::SEN169_FP16 &&
               small_float(matmul.a.format) && !chunked_;
-  few_blocks_ = split(1);
+  if (work_ > 0) few_blocks_ = split(1);
   // Where there is nothing to do with sums but to store them, and panels of B make sticks of C.
   const std::int64_t panel = kernels_.panel_columns;
   in_place_ = float_c() && !streamed_ && !chunked_ && matmul.k > 0 && matmul.bias.operand < 0 &&
@@ -218,7 +218,7 @@ MatmulPlan::Split MatmulPlan::split(int threads) const {
 }
 
 void MatmulPlan::run(const Operands& operands, ThreadPool& pool) const {
-  if (row_count_ == 0 || matmul_.n == 0 || batch_count_ == 0) return;
+  if (work_ == 0) return;
   const bool alone = work_ < kParallelWork;
   const Split parts = alone ? few_blocks_ : split(pool.size());
   const auto task = [&](std::int64_t index) {

@@ -120,8 +120,8 @@ class MatmulPlan {
   std::vector<Matmul::Batch> rows_;     // m, and the batches that share B: innermost first
   std::vector<Matmul::Batch> batches_;  // the others
   std::int64_t row_count_ = 1, batch_count_ = 1;
-  double work_;
-  Split few_blocks_;  // of one thread
+  double work_;         // none only if there is no C
+  Split few_blocks_{};  // of one thread
 };
 
 }  // namespace spyre::card
