@@ -1,5 +1,7 @@
 """Streams and events inside of compiled functions, and calls that have no use for them."""
 
+import time
+
 import pytest
 import torch
 from compiling import card, same_as_eager
@@ -76,3 +78,21 @@ def test_large_calls_that_follow_each_other_closely():
     torch.spyre.synchronize()
     assert torch.spyre.memory_allocated() == held + x.untyped_storage().nbytes()
     assert torch.equal(x.cpu(), torch.full((512, 1024), 300, dtype=torch.float16))
+
+
+def test_nobody_gets_far_ahead_of_long_work():
+    """Not even of programs that nobody can help with: what waits in line holds its memory."""
+    x = card(1 << 19)
+    x.cumsum(0)
+    torch.spyre.synchronize()
+    before = torch.spyre.memory.card_memory().allocations
+    ahead = []
+    for _ in range(12):
+        x.cumsum(0)
+        ahead.append(torch.spyre.memory.card_memory().allocations - before)
+        ready = time.perf_counter() + 50e-6
+        while time.perf_counter() < ready:
+            pass
+    assert max(ahead) <= 2
+    torch.spyre.synchronize()
+    assert torch.spyre.memory.card_memory().allocations == before

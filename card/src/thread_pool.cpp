@@ -16,6 +16,9 @@
 namespace spyre::card {
 namespace {
 
+/// Between two looks at what nobody tells of.
+constexpr std::chrono::microseconds kNap{100};
+
 /// A thread that runs a task: loops started there stay on it.
 thread_local bool inside_task = false;
 
@@ -138,9 +141,9 @@ void ThreadPool::leave(Job& job) {
 ThreadPool::ExpectGuest::ExpectGuest() { guest_expected = true; }
 ThreadPool::ExpectGuest::~ExpectGuest() { guest_expected = false; }
 
-void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
+void ThreadPool::help(const std::function<bool()>& done, const std::function<bool()>& busy) {
   if (!home_.is_here()) {  // a thread that is in the parent alone may have the mutex
-    while (!spin(done) && !give_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!spin(done) && !busy) std::this_thread::sleep_for(kNap);
     return;
   }
   const bool able = size_ > 1 && !inside_task;
@@ -161,7 +164,11 @@ void ThreadPool::help(const std::function<bool()>& done, bool give_up) {
     lock.unlock();
     const auto over = [&] { return for_guests_.load(std::memory_order_relaxed) != seen || done(); };
     if (spin(over)) continue;
-    if (give_up) break;
+    if (busy) {
+      if (!busy()) break;
+      std::this_thread::sleep_for(kNap);  // nobody tells when this one changes
+      continue;
+    }
     lock.lock();
     ++guests_asleep_;
     guest_wanted_.wait(lock, over);

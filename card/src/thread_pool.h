@@ -64,9 +64,11 @@ class ThreadPool {
   /// Wait until `done`, and be the guest of such loops meanwhile. `done` is asked often, by this
   /// thread and with a lock held: it looks at what is atomic. Whoever makes it true, calls
   /// wake_guests().
-  void help_until(const std::function<bool()>& done) { help(done, false); }
-  /// The same, but not for long once there is nothing to do.
-  void help_while_busy(const std::function<bool()>& done) { help(done, true); }
+  void help_until(const std::function<bool()>& done) { help(done, nullptr); }
+  /// The same, but once there is nothing to do, only for as long as somebody is `busy`.
+  void help_while_busy(const std::function<bool()>& done, const std::function<bool()>& busy) {
+    help(done, busy);
+  }
   void wake_guests();
 
   explicit ThreadPool(int size);
@@ -81,7 +83,7 @@ class ThreadPool {
   void work(int thread);
   Job* find_job();
   Job* find_job_of_guest();
-  void help(const std::function<bool()>& done, bool give_up);
+  void help(const std::function<bool()>& done, const std::function<bool()>& busy);
   void leave(Job& job);
   static void run_tasks(Job& job, int thread);
 

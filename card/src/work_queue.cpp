@@ -62,17 +62,24 @@ bool WorkQueue::idle() const {
   return is_idle();
 }
 
-void WorkQueue::begin() {
+void WorkQueue::begin(bool large) {
   running_ = true;
+  runs_large_ = large;
   runner_ = std::this_thread::get_id();
+  note_place();
 }
 
 void WorkQueue::end() {
   running_ = false;
   runner_ = {};
   ++done_;
+  note_place();
   ThreadPool::shared().wake_guests();
   if (!queue_.empty()) call_worker();
+}
+
+void WorkQueue::note_place() {
+  is_at_large_ = running_ ? runs_large_ : !queue_.empty() && queue_.front().large;
 }
 
 void WorkQueue::call_worker() {
@@ -87,7 +94,8 @@ bool WorkQueue::busy_between_submissions() const {
 }
 
 void WorkQueue::help_worker() {
-  ThreadPool::shared().help_while_busy([this] { return large_ <= 1; });
+  ThreadPool::shared().help_while_busy([this] { return large_ <= 1; },
+                                       [this] { return is_at_large_.load(); });
   const std::lock_guard lock(mutex_);
   submitted_large_ = std::chrono::steady_clock::now();
 }
@@ -107,6 +115,7 @@ void WorkQueue::push(Work work, bool large) {
   queue_.push_back({std::move(work), large});
   large_ += large;
   ++submitted_;
+  note_place();
   call_worker();
 }
 
@@ -157,7 +166,7 @@ void WorkQueue::run_worker() {
     if (queue_.empty()) return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
-    begin();
+    begin(item.large);
     lock.unlock();
     std::exception_ptr error;
     try {

@@ -71,8 +71,9 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
 
   // With mutex_ held.
   bool is_idle() const { return !running_ && queue_.empty(); }
-  void begin();
+  void begin(bool large);
   void end();
+  void note_place();
   void start_worker();
   void push(Work work, bool large = false);
   void refuse_waiting_for_itself() const;
@@ -91,13 +92,15 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   // Changed only under mutex_: calls of the worker, pieces of work that are done, and queued or
   // running large ones.
   std::atomic<std::uint64_t> calls_{0}, done_{0}, large_{0};
+  // What runs, or will next: it waits for nobody, and will end.
+  std::atomic<bool> is_at_large_{false};
   // All guarded by mutex_.
   struct Item {
     Work work;
     bool large;
   };
   std::deque<Item> queue_;
-  bool running_ = false, closing_ = false, worker_awake_ = false;
+  bool running_ = false, runs_large_ = false, closing_ = false, worker_awake_ = false;
   std::chrono::steady_clock::time_point submitted_large_;  // and returned
   std::thread::id runner_;                                 // the thread that runs the current work
   std::uint64_t submitted_ = 0;
@@ -117,7 +120,7 @@ void WorkQueue::submit(Submit submit, AtSubmission&& at_submission, Now&& now, L
   if (submit != Submit::queue && is_idle() && !(for_worker && worker_awake_)) {
     if (for_worker) start_worker();
     at_submission();
-    begin();
+    begin(large);
     ++submitted_;
     lock.unlock();
     struct End {

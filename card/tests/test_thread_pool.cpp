@@ -114,7 +114,9 @@ TEST(a_guest_works_where_one_is_expected) {
 TEST(a_guest_without_work_waits_or_gives_up) {
   for (const int threads : {1, 2}) {
     ThreadPool& pool = pool_of(threads);
-    pool.help_while_busy([] { return false; });
+    int asked = 0;
+    pool.help_while_busy([] { return false; }, [&] { return ++asked < 3; });
+    CHECK_EQ(asked, 3);
     std::atomic<bool> over{false};
     std::thread other([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is asleep by then
