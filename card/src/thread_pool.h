@@ -65,7 +65,8 @@ class ThreadPool {
   /// thread and with a lock held: it looks at what is atomic. Whoever makes it true, calls
   /// wake_guests().
   void help_until(const std::function<bool()>& done) { help(done, nullptr); }
-  /// The same, but once there is nothing to do, only for as long as somebody is `busy`.
+  /// The same, but once there is nothing to do, only for as long as somebody is `busy`, which is
+  /// asked now and then, with no lock held.
   void help_while_busy(const std::function<bool()>& done, const std::function<bool()>& busy) {
     help(done, busy);
   }

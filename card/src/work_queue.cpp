@@ -66,20 +66,14 @@ void WorkQueue::begin(bool large) {
   running_ = true;
   runs_large_ = large;
   runner_ = std::this_thread::get_id();
-  note_place();
 }
 
 void WorkQueue::end() {
   running_ = false;
   runner_ = {};
   ++done_;
-  note_place();
   ThreadPool::shared().wake_guests();
   if (!queue_.empty()) call_worker();
-}
-
-void WorkQueue::note_place() {
-  is_at_large_ = running_ ? runs_large_ : !queue_.empty() && queue_.front().large;
 }
 
 void WorkQueue::call_worker() {
@@ -93,9 +87,15 @@ bool WorkQueue::busy_between_submissions() const {
   return away >= kWorthTakingOver && away < kPatience && ThreadPool::shared().size() > 1;
 }
 
+/// Whether what runs, or will next, is large: it waits for nobody, and will end.
+bool WorkQueue::is_at_large() const {
+  const std::lock_guard lock(mutex_);
+  return running_ ? runs_large_ : !queue_.empty() && queue_.front().large;
+}
+
 void WorkQueue::help_worker() {
   ThreadPool::shared().help_while_busy([this] { return large_ <= 1; },
-                                       [this] { return is_at_large_.load(); });
+                                       [this] { return is_at_large(); });
   const std::lock_guard lock(mutex_);
   submitted_large_ = std::chrono::steady_clock::now();
 }
@@ -115,7 +115,6 @@ void WorkQueue::push(Work work, bool large) {
   queue_.push_back({std::move(work), large});
   large_ += large;
   ++submitted_;
-  note_place();
   call_worker();
 }
 

@@ -73,13 +73,13 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   bool is_idle() const { return !running_ && queue_.empty(); }
   void begin(bool large);
   void end();
-  void note_place();
   void start_worker();
   void push(Work work, bool large = false);
   void refuse_waiting_for_itself() const;
   bool busy_between_submissions() const;
   void call_worker();
 
+  bool is_at_large() const;
   void help_worker();
 
   void run_worker();
@@ -92,8 +92,6 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   // Changed only under mutex_: calls of the worker, pieces of work that are done, and queued or
   // running large ones.
   std::atomic<std::uint64_t> calls_{0}, done_{0}, large_{0};
-  // What runs, or will next: it waits for nobody, and will end.
-  std::atomic<bool> is_at_large_{false};
   // All guarded by mutex_.
   struct Item {
     Work work;
