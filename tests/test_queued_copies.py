@@ -1,11 +1,13 @@
 """Copies that are queued: order, what they keep alive, and the pinned memory they need."""
 
+import ctypes
 import gc
 
 import numpy as np
 import pytest
 import torch
 from device_tensors import apply_ops, counting, half
+from subprocesses import forked, fresh
 
 pytestmark = pytest.mark.usefixtures("collected")
 
@@ -253,3 +255,107 @@ def test_the_data_loader_pins_for_spyre():
     data = torch.utils.data.TensorDataset(torch.arange(8.0))
     loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True)
     assert [batch[0].is_pinned() for batch in loader] == [True, True]
+
+
+# ------------------------------------------------------------------------- pinned memory is kept
+
+
+@pytest.fixture
+def no_pinned_memory():
+    """None that is kept for reuse."""
+    gc.collect()
+    torch.spyre.synchronize()
+    torch.accelerator.empty_host_cache()
+    torch.spyre.reset_accumulated_host_memory_stats()
+    torch.spyre.reset_peak_host_memory_stats()
+
+
+def pinned(name):
+    return torch.spyre.host_memory_stats()[name]
+
+
+@pytest.mark.usefixtures("no_pinned_memory")
+def test_pinned_memory_is_kept_for_the_next_of_its_size():
+    before = pinned("allocated_bytes.current"), pinned("active_bytes.current")
+    first = torch.ones(50_000).pin_memory()
+    size = pinned("active_bytes.current") - before[1]
+    assert 200_000 <= size < 200_000 + 65_536  # a page more, at most
+    address = first.data_ptr()
+    del first
+    assert pinned("active_bytes.current") == before[1]
+    assert pinned("allocated_bytes.current") == before[0] + size
+    again = torch.ones(50_000).pin_memory()
+    assert again.data_ptr() == address
+    assert again.is_pinned()
+    assert (pinned("num_host_alloc"), pinned("num_host_free")) == (1, 0)
+    assert pinned("active_bytes.peak") == before[1] + size
+    del again
+    torch.accelerator.empty_host_cache()
+    assert pinned("allocated_bytes.current") == before[0]
+    assert pinned("num_host_free") == 1
+    assert pinned("host_free_time.count") == 1
+
+
+@pytest.mark.usefixtures("no_pinned_memory")
+def test_what_is_kept_is_not_pinned_for_anybody():
+    address = torch.ones(1000).pin_memory().data_ptr()
+    other = torch.from_numpy(np.ctypeslib.as_array((ctypes.c_float * 4).from_address(address)))
+    assert not other.is_pinned()
+
+
+@pytest.mark.usefixtures("no_pinned_memory")
+def test_memory_of_work_in_flight_is_not_given_to_others():
+    x = torch.empty(1000, device="spyre")
+    torch.spyre._sleep(0.2)
+    x.copy_(torch.full((1000,), 3.0).pin_memory(), non_blocking=True)
+    torch.full((1000,), 4.0).pin_memory()
+    assert x.cpu().unique().tolist() == [3]
+
+
+@pytest.mark.usefixtures("no_pinned_memory")
+def test_not_all_that_is_freed_is_kept():
+    before = pinned("allocated_bytes.current")
+    tensors = [torch.empty(24 << 20, dtype=torch.uint8, pin_memory=True) for _ in range(12)]
+    assert len({tensor.data_ptr() for tensor in tensors}) == 12
+    del tensors
+    assert pinned("allocated_bytes.current") - before == 240 << 20
+    torch.spyre.memory.empty_host_cache()
+    assert pinned("allocated_bytes.current") == before
+
+
+def test_emptying_the_cache_of_the_host_needs_no_device():
+    code = """
+        import torch
+        torch.accelerator.empty_host_cache()
+        kept = torch.spyre.host_memory_stats()["allocations.current"]
+        print([torch.spyre.is_initialized(), kept])
+    """
+    assert forked(code).output == "[False, 0]"
+
+
+def test_a_forked_child_may_free_its_parents_memory_while_threads_pin():
+    code = """
+        import os, threading, torch
+        kept = [torch.ones(10 + i).pin_memory() for i in range(20)]
+        ended = threading.Event()
+
+        def pin():
+            while not ended.is_set():
+                torch.empty(100, pin_memory=True)
+
+        threads = [threading.Thread(target=pin) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        statuses = []
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                kept.clear()
+                os._exit(0)
+            statuses.append(os.waitpid(child, 0)[1])
+        ended.set()
+        for thread in threads:
+            thread.join()
+        print(statuses)
+    """
+    assert fresh(code).value == [0] * 20

@@ -6,7 +6,8 @@
 
 namespace spyre::card {
 
-void Mark::pass() {
+void Mark::pass(std::exception_ptr failure) {
+  failure_ = std::move(failure);
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   wall_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   ThreadPool::shared().wake_guests();
@@ -14,6 +15,14 @@ void Mark::pass() {
 
 void Mark::wait() const {
   ThreadPool::shared().help_until([this] { return passed(); });
+}
+
+void Mark::wait_on_host() const {
+  clock_->host_waits_for(moment_);
+  wait();
+  if (!failure_) return;
+  if (const auto queue = queue_.lock()) queue->handed_over(failure_);
+  std::rethrow_exception(failure_);
 }
 
 const SoftEvent& SoftEvent::from(const Event& event) {
@@ -43,16 +52,12 @@ bool SoftEvent::query() const {
 }
 
 void SoftEvent::synchronize() const {
-  const auto current = mark();
-  if (!current) return;
-  current->clock().host_waits_for(current->moment());
-  current->wait();
+  if (const auto current = mark()) current->wait_on_host();
 }
 
 std::int64_t SoftEvent::wall_ns() const {
   const auto current = recorded_mark();
-  current->clock().host_waits_for(current->moment());
-  current->wait();
+  current->wait_on_host();
   return current->wall_ns();
 }
 

@@ -3,22 +3,32 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "clock.h"
 #include "spyre/card.h"
+#include "work_queue.h"
 
 namespace spyre::card {
 
 /// One recording of an event. Passed once, by the stream it was recorded in.
 class Mark {
  public:
-  Mark(std::shared_ptr<Clock> clock, Moment moment) : clock_(std::move(clock)), moment_(moment) {}
+  Mark(std::shared_ptr<Clock> clock, Moment moment, std::weak_ptr<WorkQueue> queue)
+      : clock_(std::move(clock)), moment_(moment), queue_(std::move(queue)) {}
 
-  void pass();
+  /// `failure`: of work before it, which was not done then.
+  void pass(std::exception_ptr failure);
   bool passed() const { return wall_ns_ != 0; }
   void wait() const;
+  /// Once passed.
+  const std::exception_ptr& failure() const { return failure_; }
+  /// As the host does: throws the failure, which the stream has handed over with that.
+  void wait_on_host() const;
+  bool is_of(const WorkQueue& queue) const { return queue_.lock().get() == &queue; }
 
   std::int64_t wall_ns() const { return wall_ns_; }
   const Moment& moment() const { return moment_; }
@@ -27,6 +37,8 @@ class Mark {
  private:
   const std::shared_ptr<Clock> clock_;  // of the card it was recorded on
   const Moment moment_;
+  const std::weak_ptr<WorkQueue> queue_;
+  std::exception_ptr failure_;            // written before it is passed
   std::atomic<std::int64_t> wall_ns_{0};  // 0 until passed
 };
 

@@ -42,33 +42,28 @@ std::shared_ptr<const Program> SoftCard::load_program(std::span<const std::byte>
 
 void SoftCard::synchronize() {
   clock_->host_waits_for_all();
-  if (const auto error = drain()) std::rethrow_exception(error);
+  const auto queues = live_queues();
+  std::exception_ptr first;
+  for (const auto& queue : queues)
+    if (const auto error = queue->wait(); !first) first = error;
+  if (!first) return;
+  // Streams that waited for the one that failed have the same error.
+  for (const auto& queue : queues) queue->handed_over(first);
+  std::rethrow_exception(first);
 }
 
 void SoftCard::reset() {
-  drain();
+  for (const auto& queue : live_queues()) queue->handed_over(queue->wait());
   clock_->reset();
 }
 
+/// To wait for them without the card's lock: work may create streams of this card.
 std::vector<std::shared_ptr<WorkQueue>> SoftCard::live_queues() const {
   std::vector<std::shared_ptr<WorkQueue>> live;
   const std::lock_guard lock(mutex_);
   for (const auto& queue : queues_)
     if (auto alive = queue.lock()) live.push_back(std::move(alive));
   return live;
-}
-
-/// Waits without the card's lock: work may create streams of this card.
-std::exception_ptr SoftCard::drain() const {
-  std::exception_ptr first;
-  for (const auto& queue : live_queues()) {
-    try {
-      queue->synchronize();
-    } catch (...) {
-      if (!first) first = std::current_exception();
-    }
-  }
-  return first;
 }
 
 }  // namespace spyre::card

@@ -35,14 +35,14 @@ class SoftCard : public Card {
   std::unique_ptr<Event> create_event() override;
   std::shared_ptr<const Program> load_program(std::span<const std::byte> binary) override;
 
-  /// Drains every stream, then throws the first error that one of them had kept.
+  /// Drains every stream, then throws the first error that one of them keeps. Other errors stay
+  /// with their streams.
   void synchronize() override;
   Counters counters() const override { return clock_->counters(); }
   void reset() override;
 
  private:
   std::vector<std::shared_ptr<WorkQueue>> live_queues() const;
-  std::exception_ptr drain() const;
 
   const Properties properties_;
   const bool shared_;

@@ -133,7 +133,7 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
                 kept = std::vector<Extent>(extents, next), memory = memory_,
                 retained = std::move(retained)] { run(*memory, kept_launches, kept.data()); };
       },
-      takes_long);
+      takes_long ? WorkQueue::Kind::large : WorkQueue::Kind::small);
 }
 
 /// In one turn: what a program leaves in the scratchpads, the next may read. The operands of all
@@ -162,10 +162,15 @@ void SoftStream::record(Event& event) {
   queue_->submit(
       Submit::either,
       [&] {
-        mark = std::make_shared<Mark>(clock_, clock_->record(time_));
+        mark = std::make_shared<Mark>(clock_, clock_->record(time_), queue_);
         target.move_to(mark);
       },
-      [&] { mark->pass(); }, [&]() -> WorkQueue::Work { return [mark] { mark->pass(); }; });
+      [&] { mark->pass(queue_->failure()); },
+      // The queue is there as long as it has work.
+      [&]() -> WorkQueue::Work {
+        return [mark, queue = queue_.get()] { mark->pass(queue->failure()); };
+      },
+      WorkQueue::Kind::order);
 }
 
 void SoftStream::wait(const Event& event) {
@@ -173,16 +178,27 @@ void SoftStream::wait(const Event& event) {
   if (!mark) return;
   const std::int64_t ns = mark->clock().ns_of(mark->moment());
   const auto advance = [&] { clock_->wait(time_, ns); };
-  if (mark->passed()) {
+  // A point of this stream lies behind whatever comes next, and its errors are here already.
+  if (mark->is_of(*queue_) || (mark->passed() && !mark->failure())) {
     queue_->in_order(advance);
     return;
   }
   queue_->submit(
-      Submit::queue, advance, [] {}, [&]() -> WorkQueue::Work { return [mark] { mark->wait(); }; });
+      Submit::queue, advance, [] {},
+      [&]() -> WorkQueue::Work {
+        return [mark] {
+          mark->wait();
+          if (mark->failure()) std::rethrow_exception(mark->failure());
+        };
+      },
+      WorkQueue::Kind::order);
 }
 
 void SoftStream::synchronize() {
-  queue_->synchronize([&] { clock_->host_waits_for(time_); });
+  const std::exception_ptr error = queue_->wait([&] { clock_->host_waits_for(time_); });
+  if (!error) return;
+  queue_->handed_over(error);
+  std::rethrow_exception(error);
 }
 
 }  // namespace spyre::card

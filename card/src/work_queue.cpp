@@ -1,14 +1,13 @@
 #include "work_queue.h"
 
-#include <pthread.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <string>
 #include <system_error>
+#include <typeinfo>
 #include <utility>
 
+#include "card_thread.h"
 #include "patience.h"
 #include "thread_pool.h"
 
@@ -21,22 +20,20 @@ constexpr int kPreferredNice = -5;
 // Between two submissions: less is not worth the trouble of a second thread.
 constexpr std::chrono::microseconds kWorthTakingOver{15};
 
-/// Signals are for the threads of the program that uses the card (Python handles them in its main
-/// thread). A new thread inherits the mask, so it is set around the creation.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+/// It will be thrown by a call that has nothing to do with it: let it say so.
+std::exception_ptr reported_late(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& early) {
+    if (typeid(early) != typeid(Error)) return error;
+    return std::make_exception_ptr(
+        Error(early.code, std::string(early.what()) +
+                              " (This is of work that was queued before; what was queued behind it "
+                              "was not run.)"));
+  } catch (...) {
+    return error;
   }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
+}
 
 }  // namespace
 
@@ -62,9 +59,9 @@ bool WorkQueue::idle() const {
   return is_idle();
 }
 
-void WorkQueue::begin(bool large) {
+void WorkQueue::begin(Kind kind) {
   running_ = true;
-  runs_large_ = large;
+  runs_ = kind;
   runner_ = std::this_thread::get_id();
 }
 
@@ -90,7 +87,8 @@ bool WorkQueue::busy_between_submissions() const {
 /// Whether what runs, or will next, is large: it waits for nobody, and will end.
 bool WorkQueue::is_at_large() const {
   const std::lock_guard lock(mutex_);
-  return running_ ? runs_large_ : !queue_.empty() && queue_.front().large;
+  if (running_) return runs_ == Kind::large;
+  return !queue_.empty() && queue_.front().kind == Kind::large;
 }
 
 void WorkQueue::help_worker() {
@@ -102,36 +100,47 @@ void WorkQueue::help_worker() {
 
 void WorkQueue::start_worker() {
   if (worker_.joinable()) return;
-  const SignalsBlocked blocked;
   try {
-    worker_ = std::thread([self = shared_from_this()] { self->run_worker(); });
+    worker_ = start_thread("spyre-stream", [self = shared_from_this()] { self->run_worker(); });
   } catch (const std::system_error& error) {
     throw Error(ErrorCode::failed,
                 std::string("cannot start the worker thread of a stream: ") + error.what());
   }
 }
 
-void WorkQueue::push(Work work, bool large) {
-  queue_.push_back({std::move(work), large});
-  large_ += large;
+void WorkQueue::push(Work work, Kind kind, std::exception_ptr* outcome) {
+  queue_.push_back({std::move(work), kind, outcome});
+  large_ += kind == Kind::large;
   ++submitted_;
   call_worker();
+}
+
+std::exception_ptr WorkQueue::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ahead();
+}
+
+void WorkQueue::handed_over(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  forgive(error);
+}
+
+/// What the work that is running, or is next, is behind.
+std::exception_ptr WorkQueue::failure_ahead() const {
+  return kept_ || done_ < dropped_ ? failure_ : nullptr;
+}
+
+void WorkQueue::forgive(const std::exception_ptr& error) {
+  if (!kept_ || failure_ != error) return;
+  kept_ = false;
+  dropped_ = submitted_;
+  ++handed_over_;
 }
 
 void WorkQueue::refuse_waiting_for_itself() const {
   if (running_ && runner_ == std::this_thread::get_id())
     throw Error(ErrorCode::invalid_argument,
                 "work of a stream cannot wait for that stream: it would wait for itself");
-}
-
-WorkQueue::Work WorkQueue::reporting_to(const std::shared_ptr<Outcome>& outcome, Work work) {
-  return [outcome, work = std::move(work)] {
-    try {
-      work();
-    } catch (...) {
-      outcome->error = std::current_exception();
-    }
-  };
 }
 
 void WorkQueue::wait_until_done(std::unique_lock<std::mutex>& lock) {
@@ -142,10 +151,9 @@ void WorkQueue::wait_until_done(std::unique_lock<std::mutex>& lock) {
 }
 
 void WorkQueue::run_worker() {
-  pthread_setname_np(pthread_self(), "spyre-stream");
   // Needs a privilege that most processes lack; without it priorities have no effect, which is all
   // a software card promises: its streams share the host's processors, not an engine of the card.
-  if (priority_ != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kPreferredNice);
+  if (priority_ != 0) setpriority(PRIO_PROCESS, 0, kPreferredNice);  // of this thread
 
   const ThreadPool::ExpectGuest guest;
   std::unique_lock lock(mutex_);
@@ -165,22 +173,32 @@ void WorkQueue::run_worker() {
     if (queue_.empty()) return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
-    begin(item.large);
+    begin(item.kind);
+    std::exception_ptr error = item.kind == Kind::order ? nullptr : failure_ahead();
+    const bool dropped = error != nullptr;
     lock.unlock();
-    std::exception_ptr error;
-    try {
-      item.work();
-    } catch (...) {
-      error = std::current_exception();
+    if (!dropped) {
+      try {
+        item.work();
+      } catch (...) {
+        error = std::current_exception();
+      }
     }
-    if (item.large) {  // whoever waits to go on need not wait for its memory to be given back
+    // Whoever waits to go on need not wait for its memory to be given back.
+    if (item.kind == Kind::large) {
       lock.lock();
       --large_;
       lock.unlock();
     }
     item.work = nullptr;
     lock.lock();
-    if (error && !first_error_) first_error_ = error;
+    if (item.outcome) {
+      *item.outcome = error;
+    } else if (error && !dropped && !kept_) {
+      // What another queue failed with says so already, and is handed over with it.
+      failure_ = item.kind == Kind::order ? error : reported_late(error);
+      kept_ = true;
+    }
     end();
   }
 }

@@ -8,6 +8,11 @@
 // most of all) loses the time of the work if it runs it, and its own if the work waits for it. So
 // the worker takes such work over, and the thread that submits helps it instead of getting ahead by
 // more than one piece.
+//
+// Errors. Work that nobody waits for leaves its error with the queue, and what was submitted behind
+// it is dropped: it could only compute with what the failed work should have made. Whoever waits
+// for the queue, or for a piece of work in it, gets the error; so does who submits work that could
+// run at once. With that it has been handed over, and what is submitted from then on runs.
 #pragma once
 
 #include <atomic>
@@ -34,6 +39,13 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   using Work = std::function<void()>;
 
   /// Non-zero `priority`: the worker asks the host's scheduler for preference.
+  /// What a piece of work is to the queue.
+  enum class Kind {
+    small,
+    large,  ///< and waits for nobody: may go to the worker of an idle queue too
+    order,  ///< makes or waits for a point in the order: runs behind a failure too
+  };
+
   static std::shared_ptr<WorkQueue> make(int priority);
   ~WorkQueue() = default;
 
@@ -42,11 +54,11 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
 
   /// at_submission() is called under the queue's lock, in the order of the queue. Then either
   /// now() runs on this thread, or later() makes the Work to queue. Errors of now() are thrown
-  /// here, as are those of queued work under Submit::wait; others are kept for synchronize().
-  /// Work that is `large`, and waits for nobody, may go to the worker of an idle queue too.
+  /// here, as are those of queued work under Submit::wait; others are kept. An error that is kept
+  /// already is thrown in place of running now(), and of work waited for.
   template <class AtSubmission, class Now, class Later>
   void submit(Submit submit, AtSubmission&& at_submission, Now&& now, Later&& later,
-              bool large = false);
+              Kind kind = Kind::small);
 
   /// Calls function() in the order of the queue without queueing anything.
   template <class Function>
@@ -56,25 +68,30 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   }
 
   bool idle() const;
-  /// Waits for what was submitted before the call. Throws the first error kept and forgets it.
+  /// Waits for what was submitted before the call. Returns the error that the caller has to throw,
+  /// if there is one: it counts as handed over when handed_over() is called.
   template <class AtCall>
-  void synchronize(AtCall&& at_call);
-  void synchronize() {
-    synchronize([] {});
+  std::exception_ptr wait(AtCall&& at_call);
+  std::exception_ptr wait() {
+    return wait([] {});
   }
+  /// Somebody got this error: work that is submitted from now on runs. Does nothing if the queue
+  /// keeps another one.
+  void handed_over(const std::exception_ptr& error);
+  /// The error behind which work runs that runs now: for Kind::order.
+  std::exception_ptr failure() const;
 
  private:
-  /// The end of one queued piece of work, for the thread that waits for it.
-  struct Outcome;
-
   explicit WorkQueue(int priority) : priority_(priority) {}
 
   // With mutex_ held.
   bool is_idle() const { return !running_ && queue_.empty(); }
-  void begin(bool large);
+  void begin(Kind kind);
   void end();
   void start_worker();
-  void push(Work work, bool large = false);
+  void push(Work work, Kind kind, std::exception_ptr* outcome);
+  std::exception_ptr failure_ahead() const;
+  void forgive(const std::exception_ptr& error);
   void refuse_waiting_for_itself() const;
   bool busy_between_submissions() const;
   void call_worker();
@@ -83,7 +100,6 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   void help_worker();
 
   void run_worker();
-  static Work reporting_to(const std::shared_ptr<Outcome>& outcome, Work work);
   void wait_until_done(std::unique_lock<std::mutex>& lock);
 
   const int priority_;
@@ -95,30 +111,38 @@ class WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   // All guarded by mutex_.
   struct Item {
     Work work;
-    bool large;
+    Kind kind;
+    std::exception_ptr* outcome;  // of the thread that waits for it, until it is done; or null
   };
   std::deque<Item> queue_;
-  bool running_ = false, runs_large_ = false, closing_ = false, worker_awake_ = false;
+  bool running_ = false, closing_ = false, worker_awake_ = false;
+  Kind runs_ = Kind::small;
   std::chrono::steady_clock::time_point submitted_large_;  // and returned
   std::thread::id runner_;                                 // the thread that runs the current work
   std::uint64_t submitted_ = 0;
-  std::exception_ptr first_error_;
+  std::exception_ptr failure_;  // the last one, also when it has been handed over
+  bool kept_ = false;           // it has not
+  // Else: work up to this number is dropped for it, and how many were handed over until now.
+  std::uint64_t dropped_ = 0, handed_over_ = 0;
   std::thread worker_;
-};
-
-struct WorkQueue::Outcome {
-  std::exception_ptr error;  // written by the work, read when it is done
 };
 
 template <class AtSubmission, class Now, class Later>
 void WorkQueue::submit(Submit submit, AtSubmission&& at_submission, Now&& now, Later&& later,
-                       bool large) {
+                       Kind kind) {
   std::unique_lock lock(mutex_);
+  const bool large = kind == Kind::large;
   const bool for_worker = large && submit == Submit::either && busy_between_submissions();
   if (submit != Submit::queue && is_idle() && !(for_worker && worker_awake_)) {
     if (for_worker) start_worker();
     at_submission();
-    begin(large);
+    if (kept_ && kind != Kind::order) {
+      forgive(failure_);
+      const std::exception_ptr error = failure_;
+      lock.unlock();
+      std::rethrow_exception(error);
+    }
+    begin(kind);
     ++submitted_;
     lock.unlock();
     struct End {
@@ -138,28 +162,29 @@ void WorkQueue::submit(Submit submit, AtSubmission&& at_submission, Now&& now, L
   start_worker();
   at_submission();
   if (submit != Submit::wait) {
-    push(later(), large);
+    push(later(), kind, nullptr);
     lock.unlock();
     if (large && submit == Submit::either) help_worker();
     return;
   }
-  const auto outcome = std::make_shared<Outcome>();
-  push(reporting_to(outcome, later()));
+  std::exception_ptr outcome;
+  push(later(), Kind::small, &outcome);
   wait_until_done(lock);
+  if (!outcome) return;
+  forgive(outcome);
   lock.unlock();
-  if (outcome->error) std::rethrow_exception(outcome->error);
+  std::rethrow_exception(outcome);
 }
 
 template <class AtCall>
-void WorkQueue::synchronize(AtCall&& at_call) {
+std::exception_ptr WorkQueue::wait(AtCall&& at_call) {
   std::unique_lock lock(mutex_);
   refuse_waiting_for_itself();
   at_call();
+  const std::uint64_t before = handed_over_;
   wait_until_done(lock);
-  if (const auto error = std::exchange(first_error_, nullptr)) {
-    lock.unlock();
-    std::rethrow_exception(error);
-  }
+  // Two that wait at the same time both get it.
+  return kept_ || handed_over_ != before ? failure_ : nullptr;
 }
 
 }  // namespace spyre::card

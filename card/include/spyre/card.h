@@ -7,8 +7,8 @@
 // Rules for implementers
 //  * Handles returned by Card::allocate() are opaque. Host code that dereferences one must fault.
 //  * Arguments are checked when work is submitted, so that a bad descriptor or program fails in the
-//    call that made it. An error during asynchronous work is kept and thrown by the next
-//    synchronize() of that stream.
+//    call that made it. An error of work that nobody waits for is kept for who waits next, and what
+//    is behind it does not run (docs/card-interface.md, Errors).
 //  * Every method may be called from any thread.
 //  * Modelled time depends on the order of submissions only, never on the wall clock.
 #pragma once
@@ -103,9 +103,9 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual bool query() const = 0;        ///< true if never recorded or passed
-  virtual void synchronize() const = 0;  ///< block until passed
+  virtual void synchronize() const = 0;  ///< block until passed; throws if work before it failed
   virtual bool recorded() const = 0;
-  virtual std::int64_t wall_ns() const = 0;      ///< host clock when passed; blocks until then
+  virtual std::int64_t wall_ns() const = 0;      ///< host clock when passed; waits for that
   virtual std::int64_t modelled_ns() const = 0;  ///< card clock; known as soon as recorded
 };
 
@@ -149,7 +149,7 @@ class Stream {
   virtual void wait(const Event& event) = 0;  ///< later work of this stream waits for the event
 
   virtual bool query() = 0;
-  virtual void synchronize() = 0;  ///< throws the first error of asynchronous work
+  virtual void synchronize() = 0;  ///< throws the error that the stream keeps
   virtual int priority() const = 0;
 };
 
@@ -204,7 +204,7 @@ class Card {
   /// Checks the program (docs/program-format.md) and copies it into the program segment.
   virtual std::shared_ptr<const Program> load_program(std::span<const std::byte> binary) = 0;
 
-  virtual void synchronize() = 0;  ///< all streams
+  virtual void synchronize() = 0;  ///< all streams; throws one error, leaves others their own
   virtual Counters counters() const = 0;
   /// Wait for all work, forget its errors, set counters and clock to zero. Memory stays.
   virtual void reset() = 0;
