@@ -121,11 +121,7 @@ class LineView {
 /// Whether what two views touch, of tensors that begin there, overlaps.
 inline bool overlap(const std::byte* a_data, const LineView& a, const std::byte* b_data,
                     const LineView& b) {
-  const auto absolute = [](const std::byte* data, const ByteRange& range) {
-    const auto base = reinterpret_cast<std::uintptr_t>(data);
-    return ByteRange{base + range.begin, base + range.end};
-  };
-  return absolute(a_data, a.range()).meets(absolute(b_data, b.range()));
+  return overlap(a_data, a.range(), b_data, b.range());
 }
 
 /// Whether a step that reads `from` and writes `to`, block by block, could read what it has

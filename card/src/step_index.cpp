@@ -142,7 +142,7 @@ class IndexStep : public Step {
     const std::byte* const written = gather_ ? memory.dense : memory.indexed;
     const ByteRange& written_range = gather_ ? dense_range_ : indexed_range_;
     const auto keep = [&](std::byte*& bytes, const ByteRange& range) {
-      if (!absolute(bytes, range).meets(absolute(written, written_range))) return;
+      if (!overlap(bytes, range, written, written_range)) return;
       before.emplace_back(bytes, bytes + range.end);
       bytes = before.back().data();
     };
@@ -159,11 +159,6 @@ class IndexStep : public Step {
     std::byte *dense, *indexed;
     std::vector<std::byte*> coordinates;
   };
-
-  static ByteRange absolute(const std::byte* base, const ByteRange& range) {
-    const auto start = reinterpret_cast<std::uintptr_t>(base);
-    return {start + range.begin, start + range.end};
-  }
 
   void read_coordinates(PayloadReader& reader) {
     const std::int64_t width = element_bytes(indexed_format_);

@@ -142,13 +142,13 @@ class MatmulStep : public Step {
     // which host threads come along.
     std::vector<std::byte> copies[3];
     const auto keep = [&](const std::byte*& operand, const ByteRange& range, auto& copy) {
-      if (operand != c || !range.meets(c_range_)) return;
+      if (!operand || !overlap(operand, range, c, c_range_)) return;
       copy.assign(operand, operand + range.end);
       operand = copy.data();
     };
     keep(all.a, a_range_, copies[0]);
     keep(all.b, b_range_, copies[1]);
-    if (!bias_in_place_) keep(all.bias, bias_range_, copies[2]);
+    if (!bias_in_place_ || all.bias != c) keep(all.bias, bias_range_, copies[2]);
     plan_->run(all);
   }
   /// Products of few rows each with one B: one product, which unpacks it once.
@@ -176,15 +176,38 @@ class MatmulStep : public Step {
     matmul.batch.insert(matmul.batch.end(), loops->begin(), loops->end());
     auto plan = std::make_shared<const MatmulPlan>(matmul);
     if (plan->work() < kWorthWaiting) return {};
-    return [this, plan](std::span<const Extent> operands) {
+    return [this, plan, places](std::span<const Extent> operands) {
       const auto data = [&](std::int64_t operand) {
         return operand < 0 ? nullptr : operands[static_cast<std::size_t>(operand)].data;
       };
-      plan->run({data(a_), data(b_), data(c_), data(bias_)});
+      if (!overwrites_operand(operands, places))
+        return plan->run({data(a_), data(b_), data(c_), data(bias_)});
+      // Core by core, from copies.
+      std::vector<Extent> own(operands.begin(), operands.end());
+      for (std::size_t core = 0; core < places[static_cast<std::size_t>(c_)].size(); ++core) {
+        for (std::size_t i = 0; i < own.size(); ++i)
+          own[i].data = operands[i].data + places[i][core];
+        run(own);
+      }
     };
   }
 
  private:
+  /// Whether the C of one of the cores lies over what that core reads.
+  bool overwrites_operand(std::span<const Extent> operands, const CorePlaces& places) const {
+    const auto c = static_cast<std::size_t>(c_);
+    const auto overwrites = [&](std::int64_t operand, const ByteRange& range) {
+      if (operand < 0) return false;
+      const auto read = static_cast<std::size_t>(operand);
+      for (std::size_t core = 0; core < places[c].size(); ++core)
+        if (overlap(operands[read].data + places[read][core], range,
+                    operands[c].data + places[c][core], c_range_))
+          return true;
+      return false;
+    };
+    return overwrites(a_, a_range_) || overwrites(b_, b_range_) || overwrites(bias_, bias_range_);
+  }
+
   /// The cost with batches, rows and sticks of columns over so many cores; there is a result.
   OpCost split(std::int64_t b, std::int64_t m, std::int64_t n) const {
     const auto part = [](std::int64_t size, std::int64_t splits) {

@@ -40,7 +40,7 @@ class MoveStep : public Step {
   void run(std::span<const Extent> operands) const override {
     const std::byte* const src = operands[static_cast<std::size_t>(src_)].data;
     std::byte* const dst = operands[static_cast<std::size_t>(dst_)].data;
-    if (src == dst && src_range_.meets(dst_range_)) {
+    if (overlap(src, src_range_, dst, dst_range_)) {
       run_overlapping(src, dst);
     } else {
       move(conversion_, src, dst);
@@ -48,8 +48,8 @@ class MoveStep : public Step {
   }
 
  private:
-  /// Within one tensor all is read before anything is written; else the result would depend on the
-  /// order in which host threads come along.
+  /// All is read before anything is written; else the result would depend on the order in which
+  /// host threads come along.
   void run_overlapping(const std::byte* src, std::byte* dst) const {
     const std::vector<std::byte> before(src + src_range_.begin, src + src_range_.end);
     DataConversion from_copy = conversion_;

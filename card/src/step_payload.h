@@ -54,8 +54,18 @@ class PayloadReader {
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
   std::uint64_t touched = 0;  ///< whole sticks in between, each counted once
-  bool meets(const ByteRange& other) const { return begin < other.end && other.begin < end; }
 };
+
+/// Whether two tensors of a step, which begin there at this launch, have bytes in common. Operands
+/// may be parts of one allocation or of one scratchpad (inside `cores` they mostly are), so only
+/// addresses tell: never compare operands, and ranges only with the places they count from.
+inline bool overlap(const std::byte* a, const ByteRange& a_range, const std::byte* b,
+                    const ByteRange& b_range) {
+  const auto at = [](const std::byte* tensor, std::uint64_t offset) {
+    return reinterpret_cast<std::uintptr_t>(tensor) + offset;
+  };
+  return at(a, a_range.begin) < at(b, b_range.end) && at(b, b_range.begin) < at(a, a_range.end);
+}
 
 /// Which elements of an operand loop nests touch.
 class Reach {

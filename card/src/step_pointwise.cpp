@@ -198,11 +198,7 @@ class PointwiseStep : public Step {
   }
 
   bool overlaps(std::byte* const* data, int input) const {
-    const auto absolute = [&](int k) {
-      const auto base = reinterpret_cast<std::uintptr_t>(data[k]);
-      return ByteRange{base + range_[k].begin, base + range_[k].end};
-    };
-    return absolute(input).meets(absolute(output()));
+    return overlap(data[input], range_[input], data[output()], range_[output()]);
   }
 
   void run_nests(std::byte* const* data, const std::int64_t* shift) const {

@@ -135,18 +135,17 @@ class RowsStep : public Step {
       if (!output.present()) continue;
       in_order |= !output.view->distinct();
       for (const Tensor& input : inputs_) {
-        if (!input.present()) continue;
-        if (shared_rows(input) ? input.data(operands) == output.data(operands)
-                               : disturbs(input.data(operands), *input.view, output.data(operands),
-                                          *output.view)) {
+        // What serves all rows is read before anything is written.
+        if (!input.present() || shared_rows(input)) continue;
+        if (disturbs(input.data(operands), *input.view, output.data(operands), *output.view)) {
           Extent& extent = from[static_cast<std::size_t>(input.operand)];
           copies.emplace_back(extent.data, extent.data + read_end(input.operand));
           extent.data = copies.back().data();
         }
       }
       for (const Tensor& other : outputs_)
-        in_order |=
-            &other != &output && other.present() && other.data(operands) == output.data(operands);
+        in_order |= &other != &output && other.present() &&
+                    overlap(other.data(operands), *other.view, output.data(operands), *output.view);
     }
     const Shared shared = gather_shared(from);
     const std::int64_t blocks = (shape_.lines + block_rows_ - 1) / block_rows_;

@@ -106,13 +106,14 @@ class ScanStep : public Step {
     std::byte* const indices = indices_ ? data(index_operand_) : nullptr;
     std::vector<std::byte> copy;
     if (disturbs(input, *input_, output, *output_) ||
-        (indices_ && indices == input && indices_->range().meets(input_->range()))) {
+        (indices_ && overlap(input, *input_, indices, *indices_))) {
       copy.assign(input, input + input_->range().end);
       input = copy.data();
     }
     const std::int64_t tasks = (shape_.lines + kTaskLines - 1) / kTaskLines;
     const auto task = [&](std::int64_t index) { scan_lines<T>(index, input, output, indices); };
-    if (output_->distinct() && (!indices_ || (indices_->distinct() && indices != output))) {
+    if (output_->distinct() &&
+        (!indices_ || (indices_->distinct() && !overlap(output, *output_, indices, *indices_)))) {
       ThreadPool::shared().parallel_for(tasks, task);
     } else {
       // Where elements are written more than once, the last line stays.

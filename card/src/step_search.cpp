@@ -70,7 +70,7 @@ class SearchStep : public Step {
     std::byte* const output = data(output_operand_);
     std::vector<std::byte> copies[2];
     const auto keep = [&](const std::byte*& from, const LineView& view, auto& copy) {
-      if (from != output || !view.range().meets(output_->range())) return;
+      if (!overlap(from, view, output, *output_)) return;
       copy.assign(from, from + view.range().end);
       from = copy.data();
     };

@@ -149,7 +149,7 @@ class SortStep : public Step {
                     indices);
     };
     const std::int64_t tasks = (shape_.lines + lines - 1) / lines;
-    const bool apart = !values_ || !indices_ || values != indices;
+    const bool apart = !values_ || !indices_ || !overlap(values, *values_, indices, *indices_);
     if (apart && (!values_ || values_->distinct()) && (!indices_ || indices_->distinct())) {
       ThreadPool::shared().parallel_for(tasks, task);
     } else {
