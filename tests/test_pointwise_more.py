@@ -3,7 +3,11 @@ dtypes, foreach and optimizers. Nothing here falls back to the CPU.
 """
 
 import math
+import re
+import subprocess
+from pathlib import Path
 
+import mpmath
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +15,7 @@ from elementwise import FLOATS, INTEGERS, check, check_gradients, reference, val
 from hypothesis import given
 from hypothesis import strategies as st
 
+import torch_spyre
 from torch_spyre.ops.fallbacks import refused
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -40,6 +45,47 @@ def test_special_functions(name, dtype):
     function = function_of(name)
     on_cpu = x.cpu() if dtype == torch.float32 else x.cpu().float()  # some have no half kernel
     check(function(x), reference(function, on_cpu).to(function(x).dtype))
+
+
+# Between two poles log |gamma| is zero twice from -2 down, and digamma once.
+ZEROS = {"lgamma": [-2.4570247, -2.7476827, -3.1435809, -3.9552943, -4.0391613, -5.0082182, 1, 2],
+         "digamma": [1.4616321, -0.5040830, -1.5734985, -2.6107209, -5.6677624]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_gamma_functions_against_many_digits(name):
+    """One rounding to fp32, also next to zeros and poles: against 40 digits of mpmath."""
+    near = torch.tensor(ZEROS[name])[:, None] + torch.arange(-8, 9) * 2.0**-22
+    poles = torch.tensor([-1e-30, 1e-30, -1 + 1e-6, -9.999998, -30.000002, 9.9999, 10.0])
+    wide = torch.cat([torch.linspace(-40.3, 40, 300), torch.logspace(-37, 34, 80)])
+    x = torch.cat([near.flatten(), poles, wide])
+    got = getattr(torch, name)(x.to("spyre")).cpu()
+    with mpmath.workdps(40):
+        exact = {
+            "lgamma": lambda value: mpmath.log(abs(mpmath.gamma(value))) if value < 1e3 else
+            mpmath.loggamma(value),
+            "digamma": mpmath.digamma,
+        }[name]  # fmt: skip
+        wanted = [float(exact(mpmath.mpf(value))) for value in x.tolist()]
+    wanted = torch.tensor(wanted, dtype=torch.float64)
+    magnitude = wanted.abs().float().clamp(min=2**-126)
+    unit = torch.nextafter(magnitude, torch.tensor(math.inf)).double() - magnitude.double()
+    assert ((got.double() - wanted).abs() / unit).max() <= 0.51
+
+
+def test_the_card_calls_nothing_of_libm_that_hosts_round_differently():
+    """Same bits on every host: it may call only what has one right answer, as fmod has."""
+    library = Path(torch_spyre.__file__).parent / "lib" / "libspyre_card.so"
+    symbols = subprocess.run(
+        ["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True, check=True
+    ).stdout
+    called = {line.split()[-1].split("@")[0] for line in symbols.splitlines()}
+    assert "fmodf" in called  # they are seen
+    inexact = (
+        r"(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|a?(sin|cos|tan)h?|sincos|atan2|erfc?"
+        r"|t?l?gamma|hypot|cbrt|[jy][01n])[fl]?(_r)?"
+    )
+    assert not [name for name in called if re.fullmatch(inexact, name)]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])

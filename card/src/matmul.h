@@ -6,9 +6,8 @@
 // Which numbers: if all operands hold integers, integers that wrap at 32 bits (so that whatever is
 // encoded in a format of 32 bits or less is exact modulo its range). Otherwise float: integers are
 // converted first, products are summed in float, and the result is rounded once to the format of C.
-// Every sum is one chain in the order of k, so results depend neither on the number of threads nor
-// on which rows and columns are computed together. They may differ in the last bits of float
-// between vector widths (SPYRE_CARD_SIMD): the wider ones have fused multiply-adds.
+// Every sum is one chain of fused multiply-adds in the order of k, so results depend neither on the
+// number of threads, nor on which rows and columns are computed together, nor on vector widths.
 #pragma once
 
 #include <array>
