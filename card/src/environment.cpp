@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
-#include <thread>
 
+#include "processors.h"
 #include "spyre/card.h"
 
 namespace spyre::card {
@@ -93,8 +93,9 @@ std::string bytes_text(std::uint64_t bytes) {
 int soft_cards() { return number_from("SPYRE_SOFT_CARDS", 1, kMaxCards); }
 
 int card_threads() {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return number_from("SPYRE_CARD_THREADS", cores, kMostThreads);
+  if (variable_text("SPYRE_CARD_THREADS"))
+    return number_from("SPYRE_CARD_THREADS", 1, kMostThreads);
+  return usable_processors();
 }
 
 std::size_t choice(const char* variable, std::initializer_list<std::string_view> legal,

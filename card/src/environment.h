@@ -3,7 +3,7 @@
 //   SPYRE_SOFT_CARDS       cards in this machine, 1..8, default 1
 //   SPYRE_CARD_MEMORY      memory of one card, 64K..128G, default 128G
 //   SPYRE_CARD_WARM_BYTES  freed memory a card keeps for reuse, 0..128G, default 64M
-//   SPYRE_CARD_THREADS     host threads, 1..1024, default one a core
+//   SPYRE_CARD_THREADS     host threads, 1..1024, default one a processor that this process may use
 //   SPYRE_CARD_SIMD        vector instructions (convert.h)
 //   SPYRE_DL16_SPECIALS    special values of DLFloat16 (formats.h)
 //   SPYRE_ACCUMULATION     how sums of DLFloat16 accumulate (accumulation.h)

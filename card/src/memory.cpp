@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,12 @@ namespace spyre::card {
 
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+/// Of the host: 4 KiB, on some aarch64 64.
+std::uint64_t page_bytes() {
+  static const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 // First touch of 32 MiB costs 14 ms in 4 KiB pages and 5.5 ms in huge ones (measured), so tensors
 // get huge pages, and memory goes back in the same unit: giving back half a huge page splits it,
 // and the range would be refilled in small pages for good.
@@ -35,7 +41,9 @@ constexpr std::uint64_t kWarmProgramBytes = std::uint64_t{1} << 20;
 
 const char* kind_name(MemoryKind kind) { return kind == MemoryKind::tensor ? "tensor" : "program"; }
 
-std::uint64_t unit_of(MemoryKind kind) { return kind == MemoryKind::tensor ? kHugePage : kPage; }
+std::uint64_t unit_of(MemoryKind kind) {
+  return kind == MemoryKind::tensor ? kHugePage : page_bytes();
+}
 
 [[noreturn]] void refuse_handle(Handle handle) {
   std::ostringstream message;
@@ -67,11 +75,11 @@ Reservation::Reservation(std::uint64_t bytes, int protection, std::uint64_t alig
 }
 
 Reservation Reservation::inaccessible(std::uint64_t bytes) {
-  return Reservation(bytes, PROT_NONE, kPage);
+  return Reservation(bytes, PROT_NONE, page_bytes());
 }
 
 Reservation Reservation::backing(std::uint64_t bytes, bool huge_pages) {
-  Reservation reservation(bytes, PROT_READ | PROT_WRITE, huge_pages ? kHugePage : kPage);
+  Reservation reservation(bytes, PROT_READ | PROT_WRITE, huge_pages ? kHugePage : page_bytes());
   // Both are advice: a kernel without huge pages is slower, not wrong.
   if (huge_pages) madvise(reservation.mapping_, reservation.mapped_bytes_, MADV_HUGEPAGE);
   madvise(reservation.mapping_, reservation.mapped_bytes_, MADV_DONTFORK);
@@ -94,16 +102,17 @@ void Reservation::discard(std::uint64_t offset, std::uint64_t bytes) const {
 }
 
 std::uint64_t Reservation::backed(std::uint64_t end) const {
-  std::array<unsigned char, 16384> pages;  // 64 MiB at a time
+  std::array<unsigned char, 16384> pages;  // 64 MiB or more at a time
+  const std::uint64_t page = page_bytes();
   std::uint64_t resident = 0;
-  end = round_up(end, kPage);
-  for (std::uint64_t offset = 0; offset < end; offset += pages.size() * kPage) {
-    const std::uint64_t bytes = std::min<std::uint64_t>(pages.size() * kPage, end - offset);
+  end = round_up(end, page);
+  for (std::uint64_t offset = 0; offset < end; offset += pages.size() * page) {
+    const std::uint64_t bytes = std::min<std::uint64_t>(pages.size() * page, end - offset);
     if (mincore(begin_ + offset, bytes, pages.data()) != 0) break;
-    resident += std::count_if(pages.begin(), pages.begin() + static_cast<long>(bytes / kPage),
-                              [](unsigned char page) { return page & 1; });
+    resident += std::count_if(pages.begin(), pages.begin() + static_cast<long>(bytes / page),
+                              [](unsigned char state) { return state & 1; });
   }
-  return resident * kPage;
+  return resident * page;
 }
 
 // ------------------------------------------------------------------------------------------ Arena

@@ -1,8 +1,5 @@
 #include "thread_pool.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -10,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "card_thread.h"
 #include "environment.h"
 #include "patience.h"
 
@@ -84,20 +82,11 @@ ThreadPool::ThreadPool(int size) : size_(std::max(1, size)) {}
 
 void ThreadPool::start_workers() {
   started_ = true;
-  // Signals belong to the program's own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    for (int i = 1; i < size_; ++i) {
-      std::thread worker([this, i] { work(i); });
-      pthread_setname_np(worker.native_handle(), "spyre-card");
-      worker.detach();
-    }
+    for (int i = 1; i < size_; ++i) start_thread("spyre-card", [this, i] { work(i); }).detach();
   } catch (const std::system_error&) {
     // No more threads to be had: the caller and those that started do the work.
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void ThreadPool::run_tasks(Job& job, int thread) {
