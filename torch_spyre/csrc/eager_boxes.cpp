@@ -1,21 +1,19 @@
 #include "eager_boxes.h"
 
-#include "spyre_dtypes.h"
-#include "spyre_tensor_impl.h"
-
 namespace spyre::eager {
 namespace {
 
-void add_move(card::ProgramBuilder& builder, const at::Tensor& source, std::int64_t operand,
-              const at::Tensor& target, std::int64_t target_operand, c10::ArrayRef<Box> boxes) {
+/// Of boxes with the same source. The target is the last operand.
+void add_move(card::ProgramBuilder& builder, Operands operands, c10::ArrayRef<Box> boxes) {
+  const std::int64_t from = boxes[0].source;
+  const Operand &source = operands[from], &target = operands.back();
   card::DataConversion move;
-  move.src = layout_of(source).device_dtype;
-  move.dst = layout_of(target).device_dtype;
-  if (source.scalar_type() != target.scalar_type())
-    move.narrow = dtype_info(target.scalar_type()).narrow;
+  move.src = source.format();
+  move.dst = target.format();
+  if (source.scalar_type() != target.scalar_type()) move.narrow = target.narrow();
   for (const Box& box : boxes) {
-    const JointOperand sides[] = {{&source, box.from, box.from_offset},
-                                  {&target, box.to, box.to_offset}};
+    const JointOperand sides[] = {{source, box.from, box.from_offset},
+                                  {target, box.to, box.to_offset}};
     for (const JointNest& nest : joint_loops(box.size, sides)) {
       card::StrideInfo& loop = move.loops.emplace_back();
       loop.offset_src = nest.offset[0];
@@ -27,7 +25,15 @@ void add_move(card::ProgramBuilder& builder, const at::Tensor& source, std::int6
       }
     }
   }
-  builder.move(operand, target_operand, move);
+  builder.move(from, static_cast<std::int64_t>(operands.size()) - 1, move);
+}
+
+void build_moves(card::ProgramBuilder& builder, Operands operands, const std::vector<Box>& boxes) {
+  for (std::size_t first = 0, end; first < boxes.size(); first = end) {
+    end = first + 1;
+    while (end < boxes.size() && boxes[end].source == boxes[first].source) ++end;
+    add_move(builder, operands, c10::ArrayRef<Box>(boxes).slice(first, end - first));
+  }
 }
 
 }  // namespace
@@ -55,30 +61,11 @@ std::vector<Box> boxes_of(const at::Tensor& source, const at::Tensor& target,
   return boxes;
 }
 
-void copy_boxes(Tensors sources, const at::Tensor& target, const std::vector<Box>& boxes) {
+void copy_boxes(Tensors sources, const at::Tensor& target, std::vector<Box> boxes) {
   if (boxes.empty()) return;
-  Key key;
-  key.add(static_cast<std::int64_t>(card::Opcode::move)).add(target);
-  for (const at::Tensor& source : sources) key.add(source);
-  for (const Box& box : boxes)
-    key.add(box.source)
-        .add(box.size)
-        .add(box.from)
-        .add(box.to)
-        .add(box.from_offset)
-        .add(box.to_offset);
   c10::SmallVector<at::Tensor, 8> operands(sources.begin(), sources.end());
   operands.push_back(target);
-  run(key, operands, [&](card::ProgramBuilder& builder) {
-    const auto target_operand = static_cast<std::int64_t>(sources.size());
-    // One step for the boxes of a source.
-    for (std::size_t first = 0, end; first < boxes.size(); first = end) {
-      end = first + 1;
-      while (end < boxes.size() && boxes[end].source == boxes[first].source) ++end;
-      add_move(builder, sources[boxes[first].source], boxes[first].source, target, target_operand,
-               c10::ArrayRef<Box>(boxes).slice(first, end - first));
-    }
-  });
+  Call(operands, std::move(boxes)).run(build_moves);
 }
 
 }  // namespace spyre::eager

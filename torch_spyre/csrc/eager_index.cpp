@@ -20,6 +20,23 @@ namespace {
 using at::Tensor;
 using Digits = std::vector<card::Index::Digit>;
 
+/// What an indexing is, but for its tensors: those are operands 0 (dense), 1 (indexed) and from 2
+/// on the index tensors.
+struct Access {
+  static constexpr int kMembers = 5;
+
+  struct Coordinates {
+    static constexpr int kMembers = 2;
+
+    std::int64_t dimension, last_loop;
+  };
+
+  OpFunc op;
+  bool wrap;
+  c10::SmallVector<std::int64_t, 6> size, walks;
+  c10::SmallVector<Coordinates, 2> coordinates;
+};
+
 /// Multiples of a stride below some bound: what a dimension adds to a storage offset.
 struct Multiples {
   std::int64_t count, stride;
@@ -69,12 +86,12 @@ void merge(Digits& digits) {
 /// Digits for each index tensor, if the place of an element is the sum of what the coordinates and
 /// the loops give: in no digit may their sum carry into the one above. A slice that starts inside a
 /// stick, for example, cannot be indexed along that stick.
-std::optional<std::vector<Digits>> additive_digits(const Indexing& indexing) {
-  const Tensor& indexed = indexing.indexed;
-  const Tiling tiling(layout_of(indexed));
+std::optional<std::vector<Digits>> additive_digits(Operands operands, const Access& access) {
+  const Operand& indexed = operands[1];
+  const Tiling tiling(indexed.layout());
   std::vector<Digits> all;
   c10::SmallVector<Multiples, 8> parts = {{2, indexed.storage_offset()}};  // 0 or the offset
-  for (const Indexing::Coordinates& tensor : indexing.coordinates) {
+  for (const Access::Coordinates& tensor : access.coordinates) {
     const Multiples coordinates{std::max<std::int64_t>(indexed.size(tensor.dimension), 1),
                                 indexed.stride(tensor.dimension)};
     std::optional<Digits> digits = digits_of(tiling, coordinates);
@@ -83,9 +100,9 @@ std::optional<std::vector<Digits>> additive_digits(const Indexing& indexing) {
     all.push_back(std::move(*digits));
     parts.push_back(coordinates);
   }
-  for (std::size_t loop = 0; loop < indexing.size.size(); ++loop)
-    if (indexing.walks[loop] != Indexing::kNone)
-      parts.push_back({indexing.size[loop], indexed.stride(indexing.walks[loop])});
+  for (std::size_t loop = 0; loop < access.size.size(); ++loop)
+    if (access.walks[loop] != Indexing::kNone)
+      parts.push_back({access.size[loop], indexed.stride(access.walks[loop])});
   for (const Tiling::Digit& digit : tiling.digits()) {
     std::int64_t highest = 0;
     for (Multiples& part : parts) {
@@ -105,40 +122,42 @@ std::optional<std::vector<Digits>> additive_digits(const Indexing& indexing) {
   return all;
 }
 
-JointOperand indexed_operand(const Indexing& indexing) {
+JointOperand indexed_operand(const Operand& indexed, const Access& access) {
   JointOperand operand;
-  operand.tensor = &indexing.indexed;
-  operand.offset = indexing.indexed.storage_offset();
-  for (const std::int64_t dim : indexing.walks)
-    operand.stride.push_back(dim == Indexing::kNone ? 0 : indexing.indexed.stride(dim));
+  operand.tensor = indexed;
+  operand.offset = indexed.storage_offset();
+  for (const std::int64_t dim : access.walks)
+    operand.stride.push_back(dim == Indexing::kNone ? 0 : indexed.stride(dim));
   return operand;
 }
 
-JointOperand coordinate_operand(const Indexing::Coordinates& tensor, c10::IntArrayRef size) {
-  const auto loops = static_cast<std::size_t>(tensor.last_loop + 1);
-  JointOperand operand = JointOperand::of(tensor.index, size.slice(0, loops));
+JointOperand coordinate_operand(const Operand& index, std::int64_t last_loop,
+                                c10::IntArrayRef size) {
+  JointOperand operand =
+      JointOperand::of(index, size.slice(0, static_cast<std::size_t>(last_loop + 1)));
   operand.stride.resize(size.size(), 0);
   return operand;
 }
 
-card::Index step_of(const Indexing& indexing, std::vector<Digits> digits) {
+void build_index(card::ProgramBuilder& builder, Operands operands, const Access& access) {
+  const Operand &dense = operands[0], &indexed = operands[1];
+  std::vector<Digits> digits = additive_digits(operands, access).value();
   card::Index step;
-  step.op = indexing.op;
-  step.dense = {0, layout_of(indexing.dense).device_dtype};
-  step.indexed = {1, layout_of(indexing.indexed).device_dtype};
-  step.narrow = dtype_info(indexing.indexed.scalar_type()).narrow;
-  step.compute = compute_in(indexing.indexed.scalar_type());
-  step.wrap = indexing.wrap;
-  std::vector<JointOperand> operands = {JointOperand::of(indexing.dense, indexing.size),
-                                        indexed_operand(indexing)};
+  step.op = access.op;
+  step.dense = {0, dense.format()};
+  step.indexed = {1, indexed.format()};
+  step.narrow = indexed.narrow();
+  step.compute = compute_in(indexed.scalar_type());
+  step.wrap = access.wrap;
+  std::vector<JointOperand> sides = {JointOperand::of(dense, access.size),
+                                     indexed_operand(indexed, access)};
   for (std::size_t j = 0; j < digits.size(); ++j) {
-    const Indexing::Coordinates& tensor = indexing.coordinates[j];
-    step.coordinates.push_back({static_cast<std::int64_t>(2 + j),
-                                indexing.indexed.size(tensor.dimension), tensor.dimension,
-                                std::move(digits[j])});
-    operands.push_back(coordinate_operand(tensor, indexing.size));
+    const auto& [dimension, last_loop] = access.coordinates[j];
+    step.coordinates.push_back({static_cast<std::int64_t>(2 + j), indexed.size(dimension),
+                                dimension, std::move(digits[j])});
+    sides.push_back(coordinate_operand(operands[2 + j], last_loop, access.size));
   }
-  for (const JointNest& joint : joint_loops(indexing.size, operands)) {
+  for (const JointNest& joint : joint_loops(access.size, sides)) {
     card::Index::Nest& nest = step.nests.emplace_back();
     nest.dense_offset = joint.offset[0];
     nest.indexed_offset = joint.offset[1];
@@ -147,7 +166,7 @@ card::Index step_of(const Indexing& indexing, std::vector<Digits> digits) {
       nest.dims.push_back(
           {dim.size, dim.stride[0], dim.stride[1], {dim.stride.begin() + 2, dim.stride.end()}});
   }
-  return step;
+  builder.index(step);
 }
 
 bool gathers(OpFunc op) {
@@ -172,6 +191,28 @@ Indexing along(const AlongDim& how, const Tensor& indexed, const Tensor& dense,
   return indexing;
 }
 
+/// False, and nothing done, if the indexed tensor cannot be indexed where it lies.
+bool indexed_in_place(const Indexing& indexing) {
+  Access access{indexing.op, indexing.wrap, indexing.size, indexing.walks, {}};
+  c10::SmallVector<Tensor, 6> operands = {indexing.dense, indexing.indexed};
+  for (const Indexing::Coordinates& tensor : indexing.coordinates) {
+    operands.push_back(tensor.index);
+    access.coordinates.push_back({tensor.dimension, tensor.last_loop});
+  }
+  Call call(operands, std::move(access));
+  if (!*call.find(additive_digits)) return false;
+  try {
+    // Waits, because only the card sees the coordinates: a bad one is reported by this call. A
+    // launch on an idle stream runs on this thread anyway.
+    call.run(build_index, card::Submit::wait);
+  } catch (const card::Error& error) {
+    if (error.code != card::ErrorCode::bad_index) throw;
+    TORCH_CHECK_INDEX(!indexing.index_error, error.what());
+    TORCH_CHECK(false, error.what());
+  }
+  return true;
+}
+
 }  // namespace
 
 void run_indexing(Indexing indexing) {
@@ -180,44 +221,13 @@ void run_indexing(Indexing indexing) {
   indexing.dense = on_device(indexing.dense, indexing.indexed.device());
   for (Indexing::Coordinates& tensor : indexing.coordinates)
     tensor.index = on_device(tensor.index, indexing.indexed.device());
-  std::optional<std::vector<Digits>> digits = additive_digits(indexing);
-  if (!digits) {
-    const Tensor original = indexing.indexed;
-    indexing.indexed = original.clone(at::MemoryFormat::Contiguous);
-    const bool scatters = !gathers(indexing.op);
-    const Tensor copy = indexing.indexed;
-    TORCH_INTERNAL_ASSERT(additive_digits(indexing),
-                          "a contiguous tensor cannot be indexed: ", layout_of(copy).str());
-    run_indexing(std::move(indexing));
-    if (scatters) original.copy_(copy);
-    return;
-  }
-  c10::SmallVector<Tensor, 6> operands = {indexing.dense, indexing.indexed};
-  Key key;
-  key.add(static_cast<std::int64_t>(indexing.op))
-      .add(static_cast<std::int64_t>(indexing.wrap))
-      .add(indexing.size)
-      .add(indexing.walks)
-      .add(indexing.dense)
-      .add(indexing.indexed);
-  for (const Indexing::Coordinates& tensor : indexing.coordinates) {
-    operands.push_back(tensor.index);
-    key.add(tensor.dimension).add(tensor.last_loop).add(tensor.index);
-  }
-  try {
-    // Waits, because only the card sees the coordinates: a bad one is reported by this call. A
-    // launch on an idle stream runs on this thread anyway.
-    run(
-        key, operands,
-        [&](card::ProgramBuilder& builder) {
-          builder.index(step_of(indexing, std::move(*digits)));
-        },
-        card::Submit::wait);
-  } catch (const card::Error& error) {
-    if (error.code != card::ErrorCode::bad_index) throw;
-    TORCH_CHECK_INDEX(!indexing.index_error, error.what());
-    TORCH_CHECK(false, error.what());
-  }
+  if (indexed_in_place(indexing)) return;
+  const Tensor original = indexing.indexed;
+  indexing.indexed = original.clone(at::MemoryFormat::Contiguous);
+  const bool done = indexed_in_place(indexing);
+  TORCH_INTERNAL_ASSERT(
+      done, "a contiguous tensor cannot be indexed: ", layout_of(indexing.indexed).str());
+  if (!gathers(indexing.op)) original.copy_(indexing.indexed);
 }
 
 Tensor accumulated(const Tensor& tensor) {

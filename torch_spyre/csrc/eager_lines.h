@@ -37,7 +37,7 @@ inline DimSet single_dim(std::int64_t dim, std::int64_t rank) {
   return rank == 0 ? DimSet() : DimSet().set(c10::maybe_wrap_dim(dim, rank));
 }
 
-inline std::vector<card::LineLoops> line_loops(c10::IntArrayRef size, const at::Tensor& tensor,
+inline std::vector<card::LineLoops> line_loops(c10::IntArrayRef size, const Operand& tensor,
                                                c10::IntArrayRef line, c10::IntArrayRef position) {
   std::vector<card::LineLoops> loops;
   const JointOperand operands[] = {JointOperand::of(tensor, size), JointOperand::counting(line),
@@ -58,38 +58,37 @@ inline std::vector<card::LineLoops> line_loops(c10::IntArrayRef size, const at::
 }
 
 /// A tensor of the plan's size, as operand number `operand` of a program.
-inline card::LineTensor line_tensor(std::int64_t operand, const at::Tensor& tensor,
+inline card::LineTensor line_tensor(std::int64_t operand, const Operand& tensor,
                                     const LinePlan& plan) {
-  return {operand, layout_of(tensor).device_dtype,
-          line_loops(tensor.sizes(), tensor, plan.line, plan.position)};
+  return {operand, tensor.format(), line_loops(tensor.sizes(), tensor, plan.line, plan.position)};
 }
 
 /// An input of a pointwise step that is part of a larger program: a tensor or a number.
 struct StepInput {
   std::int64_t operand = card::Pointwise::Input::kScalar;
-  const at::Tensor* tensor = nullptr;
   double value = 0;
 };
 
-/// output = op(inputs), in fp32; inputs are broadcast to the output's size.
-inline void add_pointwise(card::ProgramBuilder& builder, OpFunc op,
-                          std::initializer_list<StepInput> inputs, std::int64_t output_operand,
-                          const at::Tensor& output) {
+/// output = op(inputs), in fp32; inputs are broadcast to the output's size. Both are named by the
+/// numbers of operands.
+inline void add_pointwise(card::ProgramBuilder& builder, Operands operands, OpFunc op,
+                          std::initializer_list<StepInput> inputs, std::int64_t output_operand) {
+  const Operand& output = operands[output_operand];
   card::Pointwise step;
   step.op = op;
-  std::vector<JointOperand> operands;
+  std::vector<JointOperand> sides;
   for (const StepInput& input : inputs) {
-    if (!input.tensor) {
+    if (input.operand == card::Pointwise::Input::kScalar) {
       step.inputs.push_back(card::Pointwise::Input::scalar(input.value));
       continue;
     }
-    step.inputs.push_back({input.operand, layout_of(*input.tensor).device_dtype});
-    operands.push_back(JointOperand::of(*input.tensor, output.sizes()));
+    const Operand& tensor = operands[input.operand];
+    step.inputs.push_back({input.operand, tensor.format()});
+    sides.push_back(JointOperand::of(tensor, output.sizes()));
   }
-  operands.push_back(JointOperand::of(output, output.sizes()));
-  step.output = {output_operand, layout_of(output).device_dtype,
-                 dtype_info(output.scalar_type()).narrow};
-  for (const JointNest& nest : joint_loops(output.sizes(), operands)) {
+  sides.push_back(JointOperand::of(output, output.sizes()));
+  step.output = {output_operand, output.format(), output.narrow()};
+  for (const JointNest& nest : joint_loops(output.sizes(), sides)) {
     card::Pointwise::Nest& loops = step.nests.emplace_back();
     loops.offset.assign(nest.offset.begin(), nest.offset.end());
     for (const JointNest::Dim& dim : nest.dims)

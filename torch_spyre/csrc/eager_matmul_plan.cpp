@@ -2,9 +2,6 @@
 // because the card cannot read them there.
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <mutex>
-#include <unordered_map>
 
 #include <ATen/ops/empty.h>
 
@@ -84,9 +81,9 @@ bool same(const Factors& a, const Factors& b) {
 }
 
 /// The view with dimension `cut` in sticks; nothing if device memory does not have it so.
-std::optional<Placed> place(const at::Tensor& view, std::int64_t cut) {
-  const SpyreTensorLayout& layout = layout_of(view);
-  if (is_byte_view(view) || layout.device_dtype != device_format(view.scalar_type()))
+std::optional<Placed> place(const Operand& view, std::int64_t cut) {
+  const SpyreTensorLayout& layout = view.layout();
+  if (view.shows_bytes() || layout.device_dtype != device_format(view.scalar_type()))
     return std::nullopt;
   const std::int64_t lanes = layout.elems_per_stick(), rank = view.dim();
   Placed placed;
@@ -172,7 +169,7 @@ bool join(std::int64_t size, std::array<Factors, 4> parts, std::vector<card::Mat
   return true;
 }
 
-std::optional<Placed> place_right(const at::Tensor& b, card::Matmul::Right& right) {
+std::optional<Placed> place_right(const Operand& b, card::Matmul::Right& right) {
   using Sticks = card::Matmul::Sticks;
   const std::int64_t k = b.dim() - 2, n = b.dim() - 1;
   const bool vector = b.size(n) == 1;  // read along what it has
@@ -192,8 +189,10 @@ std::optional<Placed> place_right(const at::Tensor& b, card::Matmul::Right& righ
   return std::nullopt;
 }
 
-Plan make_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
-               const at::Tensor* bias, double alpha, double beta) {
+/// Operands: the result, both factors, and the bias if there is one.
+Plan make_plan(Operands operands, const double& alpha, const double& beta) {
+  const Operand &out = operands[0], &a = operands[1], &b = operands[2];
+  const Operand* const bias = operands.size() > 3 ? &operands[3] : nullptr;
   Plan plan;
   card::Matmul& matmul = plan.matmul;
   const std::int64_t rank = out.dim(), m = rank - 2, n = rank - 1;
@@ -203,7 +202,7 @@ Plan make_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   matmul.beta = beta;
   matmul.c.operand = 0;
   matmul.c.format = device_format(out.scalar_type());
-  matmul.c.narrow = dtype_info(out.scalar_type()).narrow;
+  matmul.c.narrow = out.narrow();
   matmul.a.operand = matmul.b.operand = 0;  // without K there is nothing to read
   matmul.a.format = device_format(a.scalar_type());
   matmul.b.format = device_format(b.scalar_type());
@@ -216,7 +215,7 @@ Plan make_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   nothing.dims.resize(rank);
   std::optional<Placed> left = nothing, right = nothing, addend = nothing;
   const std::optional<Placed> result = place(out, n);
-  const bool repeats = !Tiling(layout_of(out)).replicas().empty();
+  const bool repeats = !Tiling(out.layout()).replicas().empty();
   plan.copy_out = !result || repeats || (result->lane_stride != 1 && matmul.n > 1);
   if (matmul.k > 0) {
     matmul.a.operand = 1;
@@ -266,35 +265,9 @@ Plan make_plan(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
   return plan;
 }
 
-struct KeyHash {
-  std::size_t operator()(const Key& key) const { return key.hash(); }
-};
-
-/// Plans made before. Shared by all devices: a plan says nothing about one.
-struct PlanCache {
-  static constexpr std::size_t kLimit = 4096;
-  std::mutex mutex;
-  std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> plans;
-};
-
-PlanCache& cache() {
-  static auto& instance = *new PlanCache;  // leaked: used until the process ends
-  return instance;
-}
-
-template <class Make>
-std::shared_ptr<const Plan> find_plan(const Key& key, const Make& make) {
-  PlanCache& known = cache();
-  {
-    const std::lock_guard lock(known.mutex);
-    const auto found = known.plans.find(key);
-    if (found != known.plans.end()) return found->second;
-  }
-  auto plan = std::make_shared<const Plan>(make());
-  const std::lock_guard lock(known.mutex);
-  if (known.plans.size() >= PlanCache::kLimit) known.plans.clear();
-  known.plans.emplace(key, plan);
-  return plan;
+void build_matmul(card::ProgramBuilder& builder, Operands operands, const double& alpha,
+                  const double& beta) {
+  builder.matmul(make_plan(operands, alpha, beta).matmul);
 }
 
 /// The same elements in the default layout; of the first `expanded` dimensions, those that repeat
@@ -314,11 +287,10 @@ void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
             const std::optional<at::Tensor>& bias, double alpha, double beta) {
   if (out.numel() == 0) return;
   const at::Tensor* addend = bias && beta != 0 ? &*bias : nullptr;
-  Key key;
-  key.add(static_cast<std::int64_t>(OpFunc::batchmatmul)).add(alpha).add(beta);
-  key.add(a).add(b).add(out);
-  if (addend) key.add(*addend);
-  const auto plan = find_plan(key, [&] { return make_plan(a, b, out, addend, alpha, beta); });
+  c10::SmallVector<at::Tensor, 4> operands{out, a, b};
+  if (addend) operands.push_back(*addend);
+  Call call(operands, alpha, beta);
+  const auto plan = call.find(make_plan);
   if (plan->copies()) {
     const std::int64_t leading = out.dim() - 2;
     const at::Tensor target = plan->copy_out ? at::empty(out.sizes(), out.options()) : out;
@@ -328,10 +300,10 @@ void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
     if (plan->copy_out) copy_from(target, out, false);
     return;
   }
-  c10::SmallVector<at::Tensor, 4> operands{out};
-  if (plan->matmul.k > 0) operands.append({a, b});
-  if (addend) operands.push_back(*addend);
-  run(key, operands, [&](card::ProgramBuilder& builder) { builder.matmul(plan->matmul); });
+  if (plan->matmul.k > 0) return call.run(build_matmul);
+  c10::SmallVector<at::Tensor, 2> launched{out};
+  if (addend) launched.push_back(*addend);
+  call.run_with(launched, build_matmul);
 }
 
 }  // namespace spyre::eager

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <mutex>
-#include <unordered_map>
-
-#include <c10/util/hash.h>
 
 #include "program_launch.h"
 #include "spyre_device_enum.h"
+#include "spyre_dtypes.h"
 #include "spyre_runtime.h"
 #include "spyre_tensor_impl.h"
 #include "spyre_tiling.h"
@@ -17,27 +13,15 @@
 namespace spyre::eager {
 namespace {
 
-struct KeyHash {
-  std::size_t operator()(const Key& key) const { return key.hash(); }
-};
-
-/// Programs of one device. Cleared when full: a working set of that many programs is rebuilt in
-/// milliseconds, and an order of use would cost every call.
-struct ProgramCache {
-  static constexpr std::size_t kLimit = 4096;
-  std::mutex mutex;
-  std::unordered_map<Key, std::shared_ptr<const card::Program>, KeyHash> programs;
-};
-
 /// Leaked: used until the process ends.
-ProgramCache& cache(c10::DeviceIndex device) {
-  static auto& caches = *new std::array<ProgramCache, kMaxDevices>;
-  return caches[device];
+Kept<card::Program>& programs_of(c10::DeviceIndex device) {
+  static auto& kept = *new std::array<Kept<card::Program>, kMaxDevices>;
+  return kept[device];
 }
 
 /// Brings one operand of a nest from storage elements to device elements. The tiling knows one
 /// other side; it gets the number of the iteration, from which the other operands follow.
-void place(JointNest nest, std::size_t operand, const Tiling& tiling, const at::Tensor& tensor,
+void place(JointNest nest, std::size_t operand, const Tiling& tiling, const Operand& tensor,
            std::vector<JointNest>& out) {
   // A tiling goes forwards: loops that go backwards through this operand are turned around.
   for (JointNest::Dim& dim : nest.dims) {
@@ -62,7 +46,7 @@ void place(JointNest nest, std::size_t operand, const Tiling& tiling, const at::
   std::vector<Nest> placed;
   TORCH_CHECK_VALUE(tiling.place(single, placed),
                     "Invalid device sizes and stride map for host sizes and strides: ",
-                    layout_of(tensor).str(), " has no place for some elements of a tensor of size ",
+                    tensor.layout().str(), " has no place for some elements of a tensor of size ",
                     tensor.sizes(), " and strides ", tensor.strides(), ".");
   for (const Nest& piece : placed) {
     JointNest& joint = out.emplace_back();
@@ -89,9 +73,9 @@ void place(JointNest nest, std::size_t operand, const Tiling& tiling, const at::
 
 }  // namespace
 
-JointOperand JointOperand::of(const at::Tensor& tensor, c10::IntArrayRef size) {
+JointOperand JointOperand::of(const Operand& tensor, c10::IntArrayRef size) {
   JointOperand operand;
-  operand.tensor = &tensor;
+  operand.tensor = tensor;
   operand.offset = tensor.storage_offset();
   const std::size_t missing = size.size() - tensor.dim();
   for (std::size_t d = 0; d < size.size(); ++d) {
@@ -120,7 +104,7 @@ std::vector<JointNest> joint_loops(c10::IntArrayRef size, c10::ArrayRef<JointOpe
   std::vector<JointNest> nests{std::move(whole)};
   for (std::size_t k = 0; k < operands.size(); ++k) {
     if (!operands[k].tensor) continue;
-    const Tiling tiling(layout_of(*operands[k].tensor));
+    const Tiling tiling(operands[k].tensor->layout());
     std::vector<JointNest> placed;
     for (const JointNest& nest : nests) place(nest, k, tiling, *operands[k].tensor, placed);
     nests = std::move(placed);
@@ -128,23 +112,26 @@ std::vector<JointNest> joint_loops(c10::IntArrayRef size, c10::ArrayRef<JointOpe
   return nests;
 }
 
-Key& Key::add(double value) { return add(std::bit_cast<std::int64_t>(value)); }
-
-Key& Key::add(c10::IntArrayRef values) {
-  words_.push_back(static_cast<std::int64_t>(values.size()));
-  words_.append(values.begin(), values.end());
-  return *this;
+Operand::Operand(const at::Tensor& tensor) : tensor_(&tensor) {
+  const StorageContext& context = storage_context(tensor);
+  const bool own = has_own_layout(tensor);
+  layout_ = own ? &layout_of(tensor) : &context.layout;
+  is_whole_ = tensor.storage_offset() == 0 && tensor.numel() == context.numel &&
+              tensor.is_non_overlapping_and_dense();
+  shows_bytes_ = !own && is_byte_view(tensor);
 }
 
-Key& Key::add(const at::Tensor& tensor) {
-  const SpyreTensorLayout& layout = layout_of(tensor);
-  words_.push_back(static_cast<std::int64_t>(tensor.scalar_type()) << 32 |
-                   static_cast<std::int64_t>(layout.device_dtype));
-  return add(layout.device_size)
-      .add(layout.stride_map)
-      .add(tensor.sizes())
-      .add(tensor.strides())
-      .add(tensor.storage_offset());
+card::Narrow Operand::narrow() const { return dtype_info(scalar_type()).narrow; }
+
+void Key::add(const Operand& operand) {
+  const SpyreTensorLayout& layout = operand.layout();
+  add(static_cast<std::int64_t>(operand.scalar_type()) << 32 |
+      static_cast<std::int64_t>(layout.device_dtype) << 16 |
+      static_cast<std::int64_t>(layout.element_arrangement) << 8 |
+      static_cast<std::int64_t>(operand.is_whole()) << 1 |
+      static_cast<std::int64_t>(operand.shows_bytes()));
+  add_all(layout.device_size, layout.stride_map, operand.sizes(), operand.strides(),
+          operand.storage_offset());
 }
 
 std::size_t Key::hash() const {
@@ -156,26 +143,15 @@ std::size_t Key::hash() const {
   return hash;
 }
 
-void run(const Key& key, Tensors operands, const std::function<void(card::ProgramBuilder&)>& build,
-         card::Submit submit) {
-  const c10::DeviceIndex device = operands.back().device().index();
-  ProgramCache& programs = cache(device);
-  std::shared_ptr<const card::Program> program;
-  {
-    const std::lock_guard lock(programs.mutex);
-    const auto found = programs.programs.find(key);
-    if (found != programs.programs.end()) program = found->second;
-  }
-  if (!program) {
+void run_program(const Key& key, Tensors launched,
+                 c10::function_ref<void(card::ProgramBuilder&)> build, card::Submit submit) {
+  const c10::DeviceIndex device = launched.back().device().index();
+  const auto program = programs_of(device).get(key, [&]() -> std::shared_ptr<const card::Program> {
     card::ProgramBuilder builder;
     build(builder);
-    program = runtime::card(device).load_program(builder.finish());
-    const std::lock_guard lock(programs.mutex);
-    if (programs.programs.size() >= ProgramCache::kLimit) programs.programs.clear();
-    programs.programs.emplace(key, program);
-  }
-
-  launch_program(program, operands, submit);
+    return runtime::card(device).load_program(builder.finish());
+  });
+  launch_program(program, launched, submit);
 }
 
 at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {

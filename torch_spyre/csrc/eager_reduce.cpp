@@ -88,38 +88,44 @@ double empty_value(OpFunc op) {
   }
 }
 
-void add_reduce(card::ProgramBuilder& builder, const Reduction& reduction, const Tensor& self,
-                DimSet dims, const Tensor& out, std::int64_t out_operand, const Tensor& second) {
+/// Operands: the input, the result, the second result if there is one, and the root's argument if
+/// that has a place of its own.
+void build_reduce(card::ProgramBuilder& builder, Operands operands, const Reduction& reduction,
+                  const DimSet& dims, const bool& has_second) {
+  const bool separate = operands.size() > (has_second ? 3 : 2);
+  const auto result = separate ? static_cast<std::int64_t>(operands.size()) - 1 : 1;
+  const Operand &self = operands[0], &out = operands[result];
   const LinePlan plan(self.sizes(), dims);
   card::Reduce step;
   step.op = reduction.op;
   step.input = line_tensor(0, self, plan);
-  step.output = {out_operand, layout_of(out).device_dtype};
-  step.narrow = dtype_info(out.scalar_type()).narrow;
+  step.output = {result, out.format()};
+  step.narrow = out.narrow();
   step.compute = reduction.compute;
   if (reduction.constant) step.constants = {*reduction.constant};
   step.accumulators = plan.lines;
   step.extent = plan.length;
   const LinePlan results(out.sizes(), DimSet());
-  c10::SmallVector<JointOperand, 3> operands = {JointOperand::counting(results.line),
-                                                JointOperand::of(out, out.sizes())};
-  if (second.defined()) {
-    step.second = {2, layout_of(second).device_dtype};
-    operands.push_back(JointOperand::of(second, out.sizes()));
+  c10::SmallVector<JointOperand, 3> sides = {JointOperand::counting(results.line),
+                                             JointOperand::of(out, out.sizes())};
+  if (has_second) {
+    step.second = {2, operands[2].format()};
+    sides.push_back(JointOperand::of(operands[2], out.sizes()));
   }
-  for (const JointNest& nest : joint_loops(out.sizes(), operands)) {
+  for (const JointNest& nest : joint_loops(out.sizes(), sides)) {
     card::Reduce::Loops& loops = step.results.emplace_back();
     for (const JointNest::Dim& dim : nest.dims) {
       loops.size.push_back(dim.size);
       loops.accumulator.push_back(dim.stride[0]);
       loops.output.push_back(dim.stride[1]);
-      if (second.defined()) loops.second.push_back(dim.stride[2]);
+      if (has_second) loops.second.push_back(dim.stride[2]);
     }
     loops.accumulator_offset = nest.offset[0];
     loops.output_offset = nest.offset[1];
-    if (second.defined()) loops.second_offset = nest.offset[2];
+    if (has_second) loops.second_offset = nest.offset[2];
   }
   builder.reduce(step);
+  if (reduction.root) add_pointwise(builder, operands, OpFunc::sqrt, {{result}}, 1);
 }
 
 }  // namespace
@@ -132,23 +138,12 @@ void reduce(const Reduction& reduction, const Tensor& self, DimSet dims, const T
     if (second.defined()) spyre::fill(second, empty_value(reduction.op));
     return;
   }
-  // Roots are taken before the result is rounded to a narrow format.
-  const bool separate = reduction.root && out.scalar_type() != at::kFloat;
-  const Tensor result = separate ? at::empty(out.sizes(), out.options().dtype(at::kFloat)) : out;
   c10::SmallVector<Tensor, 4> operands = {self, out};
   if (second.defined()) operands.push_back(second);
-  if (separate) operands.push_back(result);
-  const auto result_operand = separate ? static_cast<std::int64_t>(operands.size()) - 1 : 1;
-  Key key;
-  key.add(static_cast<std::int64_t>(reduction.op))
-      .add(static_cast<std::int64_t>(reduction.compute) << 1 | reduction.root)
-      .add(reduction.constant.value_or(0))
-      .add(static_cast<std::int64_t>(dims.to_ullong()));
-  for (const Tensor& operand : operands) key.add(operand);
-  run(key, operands, [&](card::ProgramBuilder& builder) {
-    add_reduce(builder, reduction, self, dims, result, result_operand, second);
-    if (reduction.root) add_pointwise(builder, OpFunc::sqrt, {{result_operand, &result}}, 1, out);
-  });
+  // Roots are taken before the result is rounded to a narrow format.
+  if (reduction.root && out.scalar_type() != at::kFloat)
+    operands.push_back(at::empty(out.sizes(), out.options().dtype(at::kFloat)));
+  Call(operands, reduction, dims, second.defined()).run(build_reduce);
 }
 
 namespace {

@@ -10,6 +10,8 @@
 namespace spyre::eager {
 
 struct Reduction {
+  static constexpr int kMembers = 4;
+
   OpFunc op;
   card::Compute compute = card::Compute::fp32;
   std::optional<double> constant = {};

@@ -26,27 +26,27 @@ using OptionalTensor = std::optional<Tensor>;
 
 // Softmax
 
+/// The last operand is the output.
+void build_softmax(card::ProgramBuilder& builder, Operands operands, const OpFunc& op,
+                   const DimSet& along) {
+  const LinePlan plan(operands.back().sizes(), along);
+  card::Rows step;
+  step.op = op;
+  for (std::size_t i = 0; i + 1 < operands.size(); ++i)
+    step.inputs.push_back(line_tensor(static_cast<std::int64_t>(i), operands[i], plan));
+  step.outputs = {
+      line_tensor(static_cast<std::int64_t>(operands.size()) - 1, operands.back(), plan)};
+  step.rows = plan.lines;
+  step.row_length = plan.length;
+  builder.rows(step);
+}
+
 /// Inputs and output have one size; lines run along `dim`.
 void softmax_rows(OpFunc op, c10::ArrayRef<Tensor> inputs, std::int64_t dim, const Tensor& out) {
   if (out.numel() == 0) return;
-  const DimSet along = single_dim(dim, out.dim());
   c10::SmallVector<Tensor, 3> operands(inputs.begin(), inputs.end());
   operands.push_back(out);
-  Key key;
-  key.add(static_cast<std::int64_t>(op)).add(static_cast<std::int64_t>(along.to_ullong()));
-  for (const Tensor& operand : operands) key.add(operand);
-  run(key, operands, [&](card::ProgramBuilder& builder) {
-    const LinePlan plan(out.sizes(), along);
-    card::Rows step;
-    step.op = op;
-    for (const Tensor& input : inputs)
-      step.inputs.push_back(
-          line_tensor(static_cast<std::int64_t>(step.inputs.size()), input, plan));
-    step.outputs = {line_tensor(static_cast<std::int64_t>(inputs.size()), out, plan)};
-    step.rows = plan.lines;
-    step.row_length = plan.length;
-    builder.rows(step);
-  });
+  Call(operands, op, single_dim(dim, out.dim())).run(build_softmax);
 }
 
 template <class Meta, OpFunc op>
@@ -132,36 +132,18 @@ class RowsProgram {
     return add(outputs_, tensor, role);
   }
 
-  void run() {
-    Key key;
-    key.add(static_cast<std::int64_t>(op_))
-        .add(static_cast<std::int64_t>(along_.to_ullong()))
-        .add(epsilon_.value_or(0));
-    for (const auto* slots : {&inputs_, &outputs_})
-      for (const Slot& slot : *slots) {
-        key.add(slot.operand);
-        if (slot.operand >= 0) key.add(operands_[slot.operand]);
-      }
-    eager::run(key, operands_, [this](card::ProgramBuilder& builder) {
-      const LinePlan plan(size_, along_);
-      card::Rows step;
-      step.op = op_;
-      for (const Slot& slot : inputs_) step.inputs.push_back(lines(slot, plan));
-      for (const Slot& slot : outputs_) step.outputs.push_back(lines(slot, plan));
-      if (epsilon_) step.constants = {*epsilon_};
-      step.rows = plan.lines;
-      step.row_length = plan.length;
-      builder.rows(step);
-    });
-  }
+  void run() { Call(operands_, op_, size_, along_, epsilon_, inputs_, outputs_).run(build); }
 
  private:
   struct Slot {
+    static constexpr int kMembers = 2;
+
     std::int64_t operand;  ///< -1: absent
     Role role;
   };
+  using Slots = c10::SmallVector<Slot, 5>;
 
-  RowsProgram& add(c10::SmallVector<Slot, 5>& slots, const Tensor& tensor, Role role) {
+  RowsProgram& add(Slots& slots, const Tensor& tensor, Role role) {
     if (!tensor.defined()) {
       slots.push_back({-1, role});
       return *this;
@@ -171,19 +153,34 @@ class RowsProgram {
     return *this;
   }
 
-  card::LineTensor lines(const Slot& slot, const LinePlan& plan) const {
+  static card::LineTensor lines(Operands operands, const Slot& slot, const LinePlan& plan) {
     if (slot.operand < 0) return {};
-    const Tensor& tensor = operands_[slot.operand];
+    const Operand& tensor = operands[slot.operand];
     if (slot.role == Role::elements) return line_tensor(slot.operand, tensor, plan);
     const LinePlan own(tensor.sizes(), slot.role == Role::weights ? ~DimSet() : DimSet());
     return line_tensor(slot.operand, tensor, own);
+  }
+
+  static void build(card::ProgramBuilder& builder, Operands operands, const OpFunc& op,
+                    const at::IntArrayRef& size, const DimSet& along,
+                    const std::optional<double>& epsilon, const Slots& inputs,
+                    const Slots& outputs) {
+    const LinePlan plan(size, along);
+    card::Rows step;
+    step.op = op;
+    for (const Slot& slot : inputs) step.inputs.push_back(lines(operands, slot, plan));
+    for (const Slot& slot : outputs) step.outputs.push_back(lines(operands, slot, plan));
+    if (epsilon) step.constants = {*epsilon};
+    step.rows = plan.lines;
+    step.row_length = plan.length;
+    builder.rows(step);
   }
 
   OpFunc op_;
   at::IntArrayRef size_;
   DimSet along_;
   std::optional<double> epsilon_;
-  c10::SmallVector<Slot, 5> inputs_, outputs_;
+  Slots inputs_, outputs_;
   c10::SmallVector<Tensor, 6> operands_;
 };
 
@@ -221,6 +218,12 @@ Tensor sum_of_rows(const Tensor& terms, std::int64_t rows_rank, const Tensor& li
   return at::sum(terms, dims, false, like.scalar_type());
 }
 
+/// Operands: x, scale, gradient, the product, and the mean if there is one.
+void build_normalized_times(card::ProgramBuilder& builder, Operands operands) {
+  const StepInput number, centre = operands.size() > 4 ? StepInput{4} : number;
+  add_pointwise(builder, operands, OpFunc::layernormnorm, {{0}, centre, {1}, {2}, number}, 3);
+}
+
 /// (x - mean) * scale * gradient in fp32, with 0 for a mean that is undefined.
 Tensor normalized_times(const Tensor& x, const Tensor& mean, const Tensor& scale,
                         const Tensor& gradient) {
@@ -228,14 +231,7 @@ Tensor normalized_times(const Tensor& x, const Tensor& mean, const Tensor& scale
   if (product.numel() == 0) return product;
   c10::SmallVector<Tensor, 5> operands = {x, scale, gradient, product};
   if (mean.defined()) operands.push_back(mean);
-  Key key;
-  key.add(static_cast<std::int64_t>(OpFunc::layernormnorm)).add(std::int64_t{-1});
-  for (const Tensor& operand : operands) key.add(operand);
-  run(key, operands, [&](card::ProgramBuilder& builder) {
-    const StepInput centre = mean.defined() ? StepInput{4, &mean} : StepInput{};
-    add_pointwise(builder, OpFunc::layernormnorm,
-                  {{0, &x}, centre, {1, &scale}, {2, &gradient}, StepInput{}}, 3, product);
-  });
+  Call<>(operands).run(build_normalized_times);
   return product;
 }
 

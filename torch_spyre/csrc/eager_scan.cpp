@@ -12,31 +12,29 @@ namespace {
 
 using at::Tensor;
 
+void build_scan(card::ProgramBuilder& builder, Operands operands, const OpFunc& op,
+                const card::Compute& compute, const DimSet& along) {
+  const Operand &self = operands[0], &out = operands[1];
+  const LinePlan plan(self.sizes(), along);
+  card::Scan step;
+  step.op = op;
+  step.compute = compute;
+  step.input = line_tensor(0, self, plan);
+  step.output = line_tensor(1, out, plan);
+  step.narrow = out.narrow();
+  if (operands.size() > 2) step.indices = line_tensor(2, operands[2], plan);
+  step.lines = plan.lines;
+  step.line_length = plan.length;
+  builder.scan(step);
+}
+
 /// `indices` may be undefined; all outputs have the size of `self`.
 void scan(OpFunc op, card::Compute compute, const Tensor& self, std::int64_t dim, const Tensor& out,
           const Tensor& indices = {}) {
   if (self.numel() == 0) return;
-  const DimSet along = single_dim(dim, self.dim());
   c10::SmallVector<Tensor, 3> operands = {self, out};
   if (indices.defined()) operands.push_back(indices);
-  Key key;
-  key.add(static_cast<std::int64_t>(op))
-      .add(static_cast<std::int64_t>(compute))
-      .add(static_cast<std::int64_t>(along.to_ullong()));
-  for (const Tensor& operand : operands) key.add(operand);
-  run(key, operands, [&](card::ProgramBuilder& builder) {
-    const LinePlan plan(self.sizes(), along);
-    card::Scan step;
-    step.op = op;
-    step.compute = compute;
-    step.input = line_tensor(0, self, plan);
-    step.output = line_tensor(1, out, plan);
-    step.narrow = dtype_info(out.scalar_type()).narrow;
-    if (indices.defined()) step.indices = line_tensor(2, indices, plan);
-    step.lines = plan.lines;
-    step.line_length = plan.length;
-    builder.scan(step);
-  });
+  Call(operands, op, compute, single_dim(dim, self.dim())).run(build_scan);
 }
 
 template <class Meta, OpFunc op>

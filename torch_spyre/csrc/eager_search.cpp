@@ -1,4 +1,5 @@
 // Where values belong in sorted sequences: searchsorted and bucketize.
+#include <array>
 #include <climits>
 
 #include <ATen/native/BucketizationUtils.h>
@@ -17,34 +18,31 @@ using at::Tensor;
 using Side = std::optional<std::string_view>;
 
 /// The last dimension holds the sequences. One sequence without further dimensions serves all.
+void build_search(card::ProgramBuilder& builder, Operands operands, const card::Compute& compute,
+                  const bool& right) {
+  const Operand &sequences = operands[0], &queries = operands[1], &out = operands[2];
+  DimSet all;
+  for (std::int64_t d = 0; d < queries.dim(); ++d) all.set(d);
+  const LinePlan plan(sequences.sizes(), single_dim(-1, sequences.dim()));
+  const LinePlan places(queries.sizes(),
+                        sequences.dim() == 1 ? all : single_dim(-1, queries.dim()));
+  card::Search step;
+  step.op = OpFunc::searchsorted;
+  step.right = right;
+  step.compute = compute;
+  step.sequence = line_tensor(0, sequences, plan);
+  step.queries = line_tensor(1, queries, places);
+  step.output = line_tensor(2, out, places);
+  step.lines = plan.lines;
+  step.line_length = plan.length;
+  step.query_length = places.length;
+  builder.search(step);
+}
+
 void search(const Tensor& sequences, const Tensor& queries, bool right, const Tensor& out) {
-  const auto common = at::result_type(sequences, queries);
-  const card::Compute compute = compute_in(common);
-  Key key;
-  key.add(static_cast<std::int64_t>(OpFunc::searchsorted))
-      .add(static_cast<std::int64_t>(compute))
-      .add(std::int64_t{right})
-      .add(sequences)
-      .add(queries)
-      .add(out);
-  run(key, {sequences, queries, out}, [&](card::ProgramBuilder& builder) {
-    DimSet all;
-    for (std::int64_t d = 0; d < queries.dim(); ++d) all.set(d);
-    const LinePlan plan(sequences.sizes(), single_dim(-1, sequences.dim()));
-    const LinePlan places(queries.sizes(),
-                          sequences.dim() == 1 ? all : single_dim(-1, queries.dim()));
-    card::Search step;
-    step.op = OpFunc::searchsorted;
-    step.right = right;
-    step.compute = compute;
-    step.sequence = line_tensor(0, sequences, plan);
-    step.queries = line_tensor(1, queries, places);
-    step.output = line_tensor(2, out, places);
-    step.lines = plan.lines;
-    step.line_length = plan.length;
-    step.query_length = places.length;
-    builder.search(step);
-  });
+  const card::Compute compute = compute_in(at::result_type(sequences, queries));
+  const std::array operands = {sequences, queries, out};
+  Call(operands, compute, right).run(build_search);
 }
 
 Tensor& places_out(const Tensor& sequences, const Tensor& self, bool out_int32, bool right,

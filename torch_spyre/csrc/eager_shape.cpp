@@ -1,5 +1,6 @@
 // Ops that rearrange elements: concatenation, flips, rolls, triangles, and what follows from them.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <ATen/MemoryOverlap.h>
@@ -36,9 +37,8 @@ void concatenate(const at::ITensorListRef& tensors, std::int64_t dim, const Tens
   std::vector<Tensor> sources;
   std::vector<Box> boxes;
   const auto flush = [&] {
-    copy_boxes(sources, out, boxes);
+    copy_boxes(sources, out, std::exchange(boxes, {}));
     sources.clear();
-    boxes.clear();
   };
   std::int64_t position = 0;
   for (const Tensor& tensor : tensors) {

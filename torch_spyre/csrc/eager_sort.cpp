@@ -23,6 +23,23 @@ namespace {
 using at::Tensor;
 using TwoTensors = std::tuple<Tensor&, Tensor&>;
 
+void build_order(card::ProgramBuilder& builder, Operands operands, const OpFunc& op,
+                 const std::vector<double>& constants, const DimSet& along) {
+  const Operand &self = operands[0], &values = operands[1];
+  const LinePlan plan(self.sizes(), along), results(values.sizes(), along);
+  card::Sort step;
+  step.op = op;
+  step.constants = constants;
+  step.compute = compute_in(self.scalar_type());
+  step.input = line_tensor(0, self, plan);
+  step.values = line_tensor(1, values, results);
+  step.narrow = values.narrow();
+  if (operands.size() > 2) step.indices = line_tensor(2, operands[2], results);
+  step.lines = plan.lines;
+  step.line_length = plan.length;
+  builder.sort(step);
+}
+
 /// Outputs have the size of `self`, but for the dimensions in `along`: there they have the results
 /// of a line. `indices` may be undefined.
 void order(OpFunc op, std::vector<double> constants, const Tensor& self, DimSet along,
@@ -30,24 +47,7 @@ void order(OpFunc op, std::vector<double> constants, const Tensor& self, DimSet 
   if (values.numel() == 0) return;
   c10::SmallVector<Tensor, 3> operands = {self, values};
   if (indices.defined()) operands.push_back(indices);
-  Key key;
-  key.add(static_cast<std::int64_t>(op)).add(static_cast<std::int64_t>(along.to_ullong()));
-  for (const double constant : constants) key.add(constant);
-  for (const Tensor& operand : operands) key.add(operand);
-  run(key, operands, [&](card::ProgramBuilder& builder) {
-    const LinePlan plan(self.sizes(), along), results(values.sizes(), along);
-    card::Sort step;
-    step.op = op;
-    step.constants = std::move(constants);
-    step.compute = compute_in(self.scalar_type());
-    step.input = line_tensor(0, self, plan);
-    step.values = line_tensor(1, values, results);
-    step.narrow = dtype_info(values.scalar_type()).narrow;
-    if (indices.defined()) step.indices = line_tensor(2, indices, results);
-    step.lines = plan.lines;
-    step.line_length = plan.length;
-    builder.sort(step);
-  });
+  Call(operands, op, std::move(constants), along).run(build_order);
 }
 
 void check_outputs(const Tensor& self, const Tensor& values, const Tensor& indices) {

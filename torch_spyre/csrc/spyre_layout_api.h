@@ -11,6 +11,10 @@ SpyreTensorLayout get_layout(const at::Tensor& tensor);
 /// Reads and writes of this tensor use `layout` from now on; nothing moves.
 void set_layout(const at::Tensor& tensor, const SpyreTensorLayout& layout);
 
+/// Until it is set again on this thread, new row-major matrices have their rows in the stick, as
+/// the matrix unit reads weights. Returns what it was.
+bool turn_weights(bool turned);
+
 /// In the default layout; without dispatch, as generated code allocates.
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
                          std::int64_t device);

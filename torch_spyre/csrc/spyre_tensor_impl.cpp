@@ -4,59 +4,39 @@
 #include <c10/util/strides.h>
 
 #include "spyre_dtypes.h"
+#include "spyre_storage.h"
 
 namespace spyre {
+namespace {
 
-SpyreTensorImpl::SpyreTensorImpl(c10::Storage&& storage, caffe2::TypeMeta dtype)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype) {}
+/// PyTorch copies it with the rest of what a tensor is, to views and to `parameter.data`.
+struct OwnLayout final : c10::BackendMeta {
+  explicit OwnLayout(SpyreTensorLayout its) : layout(std::move(its)) {}
+  const SpyreTensorLayout layout;
+};
 
-SpyreTensorImpl::SpyreTensorImpl(ImplType view, c10::Storage&& storage, c10::DispatchKeySet keys,
-                                 caffe2::TypeMeta dtype)
-    : TensorImpl(view, std::move(storage), keys, dtype) {}
-
-template <typename Version>
-c10::intrusive_ptr<c10::TensorImpl> SpyreTensorImpl::detached(Version&& version,
-                                                              bool allow_metadata_change) const {
-  auto copy =
-      c10::make_intrusive<SpyreTensorImpl>(VIEW, c10::Storage(storage()), key_set(), dtype());
-  copy_tensor_metadata(this, copy.get(), std::forward<Version>(version), allow_metadata_change);
-  copy->refresh_numel();
-  copy->refresh_contiguous();
-  copy->own_layout = own_layout;
-  return copy;
+const OwnLayout* own_layout(const at::TensorBase& tensor) {
+  return static_cast<const OwnLayout*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
 }
 
-c10::intrusive_ptr<c10::TensorImpl> SpyreTensorImpl::shallow_copy_and_detach(
-    const c10::VariableVersion& version, bool allow_metadata_change) const {
-  return detached(version, allow_metadata_change);
-}
-
-c10::intrusive_ptr<c10::TensorImpl> SpyreTensorImpl::shallow_copy_and_detach(
-    c10::VariableVersion&& version, bool allow_metadata_change) const {
-  return detached(std::move(version), allow_metadata_change);
-}
-
-void SpyreTensorImpl::shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& source) {
-  TensorImpl::shallow_copy_from(source);
-  const auto* other = dynamic_cast<const SpyreTensorImpl*>(source.get());
-  own_layout = other ? other->own_layout : std::nullopt;
-}
+}  // namespace
 
 at::Tensor make_tensor(c10::Storage storage, c10::ScalarType dtype, c10::IntArrayRef size,
                        c10::IntArrayRef stride, std::int64_t offset) {
-  auto impl =
-      c10::make_intrusive<SpyreTensorImpl>(std::move(storage), c10::scalarTypeToTypeMeta(dtype));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(size, stride, offset);
   return at::Tensor(std::move(impl));
 }
 
 at::Tensor make_view(const at::Tensor& base, c10::IntArrayRef size, c10::IntArrayRef stride,
                      std::int64_t offset) {
-  auto impl = c10::make_intrusive<SpyreTensorImpl>(
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(base.storage()), base.key_set(), base.dtype());
   impl->set_sizes_and_strides(size, stride, offset);
-  if (const auto* source = dynamic_cast<const SpyreTensorImpl*>(base.unsafeGetTensorImpl()))
-    impl->own_layout = source->own_layout;
+  if (has_own_layout(base))
+    impl->set_backend_meta(base.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
   return at::Tensor(std::move(impl));
 }
 
@@ -78,21 +58,26 @@ StorageContext& storage_context(const at::TensorBase& tensor) {
   return storage_context(*tensor.storage().unsafeGetStorageImpl());
 }
 
-bool has_own_layout(const at::TensorBase& tensor) {
-  const auto* impl = dynamic_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl());
-  return impl && impl->own_layout;
+bool lies_on_card(const at::TensorBase& tensor) noexcept {
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  return storage && find_storage_context(*storage.unsafeGetStorageImpl()) != nullptr;
 }
 
+bool has_own_layout(const at::TensorBase& tensor) { return own_layout(tensor) != nullptr; }
+
 const SpyreTensorLayout& layout_of(const at::TensorBase& tensor) {
-  if (has_own_layout(tensor))
-    return *static_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl())->own_layout;
+  if (const OwnLayout* own = own_layout(tensor)) return own->layout;
   return storage_context(tensor).layout;
 }
 
 void set_own_layout(const at::Tensor& tensor, SpyreTensorLayout layout) {
-  auto* impl = dynamic_cast<SpyreTensorImpl*>(tensor.unsafeGetTensorImpl());
-  TORCH_CHECK(impl, "expected a tensor on a spyre device, got one on ", tensor.device(), ".");
-  impl->own_layout = std::move(layout);
+  TORCH_CHECK(is_spyre(tensor), "expected a tensor on a spyre device, got one on ", tensor.device(),
+              ".");
+  tensor.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<OwnLayout>(std::move(layout)));
+}
+
+void forget_own_layout(const at::Tensor& tensor) {
+  if (has_own_layout(tensor)) tensor.unsafeGetTensorImpl()->set_backend_meta(nullptr);
 }
 
 bool is_byte_view(const at::TensorBase& tensor) {

@@ -1,10 +1,10 @@
-// SpyreTensorImpl: a tensor on the card, and the questions kernels ask about one.
+// A tensor on the card: how one is made, and the questions kernels ask about it.
 //
-// The layout belongs to the storage, so every view of it agrees and views cost nothing. A tensor
-// may carry a layout of its own where the compiler reuses a buffer for something else.
+// It is PyTorch's own TensorImpl over a storage of ours, so that a tensor can move to the card and
+// back and stay the object it is (`parameter.data = moved`). The layout belongs to the storage, so
+// every view of it agrees and views cost nothing. A tensor may carry a layout of its own where the
+// compiler reuses a buffer for something else.
 #pragma once
-
-#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
@@ -13,26 +13,6 @@
 #include "spyre_tensor_layout.h"
 
 namespace spyre {
-
-class SpyreTensorImpl final : public c10::TensorImpl {
- public:
-  SpyreTensorImpl(c10::Storage&& storage, caffe2::TypeMeta dtype);
-  /// A view of another tensor's storage.
-  SpyreTensorImpl(ImplType view, c10::Storage&& storage, c10::DispatchKeySet keys,
-                  caffe2::TypeMeta dtype);
-
-  std::optional<SpyreTensorLayout> own_layout;
-
-  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
-      const c10::VariableVersion& version, bool allow_metadata_change) const override;
-  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
-      c10::VariableVersion&& version, bool allow_metadata_change) const override;
-  void shallow_copy_from(const c10::intrusive_ptr<c10::TensorImpl>& source) override;
-
- private:
-  template <typename Version>
-  c10::intrusive_ptr<c10::TensorImpl> detached(Version&& version, bool allow_metadata_change) const;
-};
 
 /// A tensor over a storage.
 at::Tensor make_tensor(c10::Storage storage, c10::ScalarType dtype, c10::IntArrayRef size,
@@ -46,9 +26,12 @@ at::Tensor make_view(const at::Tensor& base, c10::IntArrayRef size, c10::IntArra
 c10::DimVector strides_of(c10::IntArrayRef size, c10::MemoryFormat format);
 
 StorageContext& storage_context(const at::TensorBase& tensor);
+/// Not so of tensors that are on the device in name only: fake ones, wrappers around others.
+bool lies_on_card(const at::TensorBase& tensor) noexcept;
 const SpyreTensorLayout& layout_of(const at::TensorBase& tensor);
 bool has_own_layout(const at::TensorBase& tensor);
 void set_own_layout(const at::Tensor& tensor, SpyreTensorLayout layout);
+void forget_own_layout(const at::Tensor& tensor);
 
 /// Whether the tensor shows the storage's bytes rather than its elements (see spyre_storage.h).
 bool is_byte_view(const at::TensorBase& tensor);
