@@ -20,7 +20,8 @@ NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
 
 # lint, test and sanitize go on after a failure with `make --keep-going`.
 .PHONY: help venv build demo test test-card test-python lint lint-python lint-types lint-cpp \
-  format sanitize sanitize-address sanitize-thread wheel models bench clean distclean
+  format sanitize sanitize-address sanitize-thread \
+  fuzz fuzz-loader wheel models bench clean distclean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -119,6 +120,18 @@ define sanitized_tests
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
   $(3) $(BIN)/ctest --test-dir build/$(1) --output-on-failure --no-tests=error
 endef
+
+fuzz: build  ## random programs, card against CPU, until stopped (ARGS='--minutes 10 --seed 1')
+	@PYTHONPATH=tests $(RUN) -m fuzzing $(ARGS)
+
+# libFuzzer comes with clang.
+fuzz-loader: $(STAMPS)/tools  ## random programs for the card's loader, until stopped (clang++)
+	@$(CMAKE) -B build/fuzz-loader -DCMAKE_CXX_COMPILER=clang++ -DSPYRE_EXTENSION=OFF \
+	  -DSPYRE_TESTS=ON -DSPYRE_SANITIZE=fuzzer-no-link$(comma)address$(comma)undefined > /dev/null
+	@$(NINJA) -C build/fuzz-loader card_fuzz_program
+	@mkdir -p build/fuzz-loader/corpus
+	@build/fuzz-loader/card/card_fuzz_program -max_len=16384 \
+	  -artifact_prefix=build/fuzz-loader/ $(ARGS) build/fuzz-loader/corpus
 
 models: build  ## run every model of the zoo on the card and compare with the CPU
 	@$(RUN) -m torch_spyre models $(ARGS)

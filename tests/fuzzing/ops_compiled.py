@@ -1,0 +1,85 @@
+"""Steps through autograd and the compiler. Compiling is slow: few sources and shapes, often."""
+
+import torch
+
+from fuzzing.draws import apart_from, tensor_of
+from fuzzing.ops import FLOATS
+from fuzzing.world import EXACT
+
+SHAPES = [(5,), (33,), (3, 5), (2, 65), (64,), (2, 3, 5)]
+COMPILED_DTYPES = [torch.float32, torch.float16, torch.int64, torch.bfloat16, torch.int32]
+
+# Lines of a function of x and y, tensors of one shape, with z for what was computed so far. All
+# are exact, and none lets numbers grow beyond what bfloat16 holds within two lines.
+LINES = [
+    "z = z + y",
+    "z = z - 1",
+    "z = torch.relu(z)",
+    "z = torch.where(z > y, z, y)",
+    "z = torch.maximum(z, -y)",
+    "z = z.transpose(0, -1).contiguous().transpose(0, -1)",
+    "z = torch.cat([z, y], 0)[1:-1] if z.shape == y.shape else z",
+    "z = z.amax(-1, keepdim=True) + y",
+    "z = z.flip(0)",
+    "z = torch.clamp(z, -3, 3)",
+    "z = (z > 0).to(y.dtype) + y",
+    "z = z[..., 1:] + y[..., :-1] if z.shape == y.shape else z",
+]
+MUTATIONS = [
+    "",
+    "x.add_(1)",
+    "x.copy_(y)",
+    "x[..., 1:].sub_(1)",
+    "x.mul_(2)",
+    "x[..., ::2].fill_(4)",
+]
+
+
+def source_of(d):
+    lines = [d.choose(MUTATIONS), "z = x.neg()", d.choose(LINES), d.choose(["", *LINES[:6]])]
+    body = "\n".join(f"    {line}" for line in lines if line)
+    return f"def f(x, y):\n{body}\n    return z\n"
+
+
+def compiled(d, world):
+    """A function of two tensors, which may change the first of them."""
+    names = [n for n in world.names() if world.device[n] == 0]
+    if not names:
+        return
+    shape, dtype = d.choose(SHAPES), d.choose(COMPILED_DTYPES)
+    x = tensor_of(d, world, shape, 0, [dtype], apart=True)
+    y = tensor_of(d, world, shape, 0, [dtype], apart=True)
+    if not apart_from(world, x, y):
+        return
+    f = f"function({source_of(d)!r}, {d.choose([None, None, True])})"
+    world.make(f"{f}({x}, {y})", 0, writes=[x])
+
+
+GRADIENTS = [
+    "lambda x, y: x * y",
+    "lambda x, y: torch.relu(x) + y",
+    "lambda x, y: x.transpose(0, -1)[1:] * 2",
+    "lambda x, y: torch.where(y > 0, x, y)",
+    "lambda x, y: x.sum(0, keepdim=True) + y",
+    "lambda x, y: torch.cat([x, y], -1).flip(0)",
+    "lambda x, y: x[..., ::2] - y[..., ::2]",
+    "lambda x, y: x.index_select(0, torch.tensor([0, 0], device=x.device))",
+    "lambda x, y: x.expand(2, *x.shape) * y",
+    "lambda x, y: x.unsqueeze(-1) @ y.unsqueeze(-2)",
+    "lambda x, y: x.clamp(-2, 2).abs()",
+    "lambda x, y: x.clone().mul_(y)",
+]
+
+
+def backward(d, world):
+    """Gradients of two tensors, op by op, now and then compiled."""
+    device = d.integer(0, world.cards - 1)
+    shape, dtype = d.choose(SHAPES), d.choose(FLOATS)
+    x, y = (tensor_of(d, world, shape, device, [dtype]) for _ in range(2))
+    f = d.choose(GRADIENTS)
+    if EXACT[dtype] < 1024 and "@" in f:
+        return
+    if d.chance(12) and device == 0:
+        body = f.removeprefix("lambda x, y: ")
+        f = f"function({f'def f(x, y): return {body}'!r})"
+    world.make(f"gradients({f}, {x}, {y})", device)
