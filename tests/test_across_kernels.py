@@ -71,11 +71,8 @@ def launches():
         seen.append(list(together))
         return contextlib.nullcontext()
 
-    kernel_runner.watch = watch
-    try:
+    with kernel_runner.watched_by(watch):
         yield seen
-    finally:
-        kernel_runner.watch = None
 
 
 def spent(function, x, **knobs):

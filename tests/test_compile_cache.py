@@ -1,6 +1,8 @@
 """A graph that was compiled before is not compiled again; one that differs is."""
 
 import contextlib
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,9 +11,11 @@ from subprocesses import forked
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from torch_spyre import _C
+from torch_spyre import _C, code_digest, declare_tensor_dim, spyre_hint
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
+from torch_spyre._inductor.cache_key import SpyreCacheKey, compiled_for, given
+from torch_spyre._inductor.propagate_named_dims import reset as reset_names
 from torch_spyre.backend import kernel_cache
 from torch_spyre.execution import async_compile, kernel_runner
 
@@ -50,16 +54,16 @@ def read(monkeypatch):
 
 
 @pytest.fixture
-def launches(monkeypatch):
-    """The names of the kernels that were launched."""
-    names = []
+def kernels():
+    """Those that were launched."""
+    seen = []
 
     def watch(launches):
-        names.extend(kernel.name for kernel, _ in launches)
+        seen.extend(kernel for kernel, _ in launches)
         return contextlib.nullcontext()
 
-    monkeypatch.setattr(kernel_runner, "watch", watch)
-    return names
+    with kernel_runner.watched_by(watch):
+        yield seen
 
 
 def work(x, y):
@@ -88,10 +92,10 @@ def test_a_graph_is_compiled_once(read):
     assert len(read) == 1
 
 
-def test_generated_code_launches_by_one_function(launches):
+def test_generated_code_launches_by_one_function(kernels):
     check(work, card(3, 200), card(3, 200))
-    assert len(launches) == 1
-    assert launches[0].startswith("sdsc_fused_")
+    assert len(kernels) == 1
+    assert kernels[0].name.startswith("sdsc_fused_")
 
 
 def test_equal_kernels_of_different_graphs_are_read_once(read):
@@ -139,24 +143,69 @@ def test_knobs_are_part_of_the_key(knob):
     assert hits() == 1
 
 
-def test_our_own_code_is_part_of_the_key(monkeypatch):
-    from torch_spyre._inductor import cache_key
-
+def test_our_own_code_is_part_of_the_key(monkeypatch, tmp_path):
     check(work, card(3, 200), card(3, 200))
     forget()
-    monkeypatch.setattr(cache_key, "compiler_digest", lambda: "another version")
-    check(work, card(3, 200), card(3, 200))
-    assert hits() == 0
+    copy = tmp_path / "torch_spyre"
+    shutil.copytree(code_digest.PACKAGE, copy, ignore=shutil.ignore_patterns("csrc", "__pycache__"))
+    with (copy / "ring.py").open("a") as file:
+        file.write("# another version\n")
+    code_digest.code_digest.cache_clear()
+    monkeypatch.setattr(code_digest, "PACKAGE", copy)
+    try:
+        check(work, card(3, 200), card(3, 200))
+        assert hits() == 0
+    finally:
+        code_digest.code_digest.cache_clear()
 
 
-def test_a_tensor_of_another_layout_is_another_graph(launches):
+@pytest.mark.parametrize("changed", ["scratchpads_survive", "special_values"])
+def test_what_the_card_is_asked_is_part_of_the_key(changed):
+    now = given()
+    for each in (now, replace(now, **{changed: "something else"})):
+        with compiled_for(each):
+            key = SpyreCacheKey().uuid()
+        assert (key == SpyreCacheKey().uuid()) == (each is now)
+
+
+def test_sizes_that_hints_give_to_names_are_part_of_the_key():
+    """The names A and B of a dimension of 12 mean something else when A is 2, and when it is 4."""
+
+    def function(x):
+        with spyre_hint(named_dims=["A", "B", "N"], num_tiles_per_dim={"A": 2}):
+            return (x * 2,)
+
+    found = []
+    for size in (2, 4, 2):
+        forget()
+        reset_names()
+        declare_tensor_dim("A", size)
+        declare_tensor_dim("B", 12 // size)
+        check(function, card(12, 64))
+        found.append(hits())
+    reset_names()
+    assert found == [0, 0, 1]
+
+
+def test_backward_graphs_are_compiled_with_the_knobs_of_forward(kernels):
+    """Though they are compiled later, and by threads of autograd, which have knobs of their own."""
+    x = card(64, 256).requires_grad_()
+    with config.patch(sencores=4):
+        result = torch.compile(lambda x: torch.softmax(x * 2, -1))(x)
+    result.sum().backward()
+    cores = [account.cost.cores for kernel in kernels for account in kernel.accounts]
+    assert len(kernels) > 1
+    assert max(cores) == 4
+
+
+def test_a_tensor_of_another_layout_is_another_graph(kernels):
     compiled = torch.compile(work)
     plain, turned = card(64, 128), transposed(card(64, 128))
     for x in (plain, turned, plain, turned):
         for ours, eager in zip(compiled(x, plain), work(x, plain), strict=True):
             torch.testing.assert_close(ours.cpu(), eager.cpu(), rtol=2**-8, atol=2**-3)
     assert counters["stats"]["unique_graphs"] == 2
-    assert len(launches) == 4  # none on copies
+    assert len(kernels) == 4  # none on copies
 
 
 def test_tensors_of_equal_layouts_are_one_graph():

@@ -7,6 +7,9 @@ import pytest
 import torch
 from compiling import card
 from subprocesses import fresh
+from torch._dynamo.utils import counters
+from torch._functorch import config as functorch_config
+from torch._library.opaque_object import OpaqueBase, get_opaque_type_name, register_opaque_type
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.compile import CompileFallbackWarning
@@ -31,6 +34,9 @@ def short_reach(monkeypatch):
     """Cores that reach no whole stick, so that nothing fits."""
     divide_work = importlib.import_module("torch_spyre._inductor.planning.divide_work")
     monkeypatch.setattr(divide_work, "SPAN_BYTES", 64)
+    divide_work._asked_about.cache_clear()  # plans that know how far cores reach
+    yield
+    divide_work._asked_about.cache_clear()
 
 
 def unsupported(x):
@@ -358,3 +364,63 @@ def test_the_line_of_a_stack_trace():
     assert user_line(trace) == 'File "b.py", line 7, in g: return x + 1'
     assert user_line("  elsewhere ") == "elsewhere"
     assert user_line("") == ""
+
+
+# ----------------------------------------------------------------------------------- caches, inputs
+
+
+class Box(OpaqueBase):
+    """Something that is no tensor, and on no device."""
+
+    def __init__(self, number):
+        self.number = number
+
+
+@pytest.fixture(scope="module")
+def boxes():
+    """An op that takes a box."""
+    register_opaque_type(Box, typ="reference")
+    library = torch.library.Library("spyre_test_boxes", "DEF")
+    library.define(f"add(Tensor x, {get_opaque_type_name(Box)} box) -> Tensor")
+    library.impl("add", lambda x, box: x + box.number, "CompositeExplicitAutograd")
+    torch.library.register_fake("spyre_test_boxes::add", lambda x, box: torch.empty_like(x))
+    yield torch.ops.spyre_test_boxes
+    library._destroy()
+
+
+def test_an_input_may_have_no_device(boxes):
+    x, box = card(5, 70), Box(2)
+    with config.patch(compile_fallback="error"):
+        got = torch.compile(lambda x, box: boxes.add(x, box).neg(), fullgraph=True)(x, box)
+    assert torch.equal(got.cpu(), (x + 2).neg().cpu())
+
+
+def test_a_graph_with_an_input_of_no_device_runs_op_by_op(boxes, short_reach):
+    x, box = card(5, 70), Box(2)
+    with pytest.warns(CompileFallbackWarning, match="a core would span"):
+        got = torch.compile(lambda x, box: boxes.add(x, box).neg(), fullgraph=True)(x, box)
+    assert torch.equal(got.cpu(), (x + 2).neg().cpu())
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_op_by_op_with_a_cache_of_graphs(bundled, requires_grad, short_reach):
+    """Cold, and warm: from AOTAutograd's cache, which keeps such a graph if it keeps all of one."""
+
+    def function(x):
+        return x.neg() * 2
+
+    want = function(card(5, 70)).cpu()
+    for hits in (0, int(bundled)):
+        torch._dynamo.reset()
+        counters.clear()
+        x = card(5, 70).requires_grad_(requires_grad)
+        with functorch_config.patch(bundled_autograd_cache=bundled):
+            with pytest.warns(CompileFallbackWarning, match="a core would span"):
+                got = torch.compile(function, fullgraph=True)(x)
+            if requires_grad:
+                got.sum().backward()
+                assert x.grad.cpu().eq(-2).all()
+        assert torch.equal(got.detach().cpu(), want)
+        assert counters["aot_autograd"]["autograd_cache_hit"] == hits
+        assert sum(counters["spyre_op_by_op"].values()) >= 1

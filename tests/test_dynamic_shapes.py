@@ -1,6 +1,8 @@
 """Graphs with symbolic sizes: compiled once, right for every size."""
 
 import gc
+import sys
+import threading
 import warnings
 
 import pytest
@@ -16,7 +18,14 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.granularity import granularity, kept_instances
 from torch_spyre._inductor.kernel_ir import Buffer, Ramp
-from torch_spyre._inductor.kernel_template import At, Nest, Op, Template, plan_template
+from torch_spyre._inductor.kernel_template import (
+    At,
+    Nest,
+    Op,
+    Template,
+    plan_template,
+    template_function,
+)
 from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
 HALF, FULL = torch.float16, torch.float32
@@ -441,3 +450,71 @@ def test_room_for_instances():
     assert kept_instances([(2, None), (2, 2048)]) == 4096
     with config.patch({"max_buckets": 2, "min_default_granularity": 3}):
         assert kept_instances([(2, None)]) == 6
+
+
+# -------------------------------------------------------------------- instances, and who makes them
+
+NEGATION = """lambda s0: Template(
+    buffers=[
+        Buffer('arg0', torch.float16, [s0, 64], [64, 1]),
+        Buffer('arg1', torch.float16, [s0, 64], [64, 1]),
+    ],
+    temporaries={},
+    nests=[Nest({'c0': s0, 'c1': 64}, [
+        Op('neg', At('arg1', 0, c0=64, c1=1), [At('arg0', 0, c0=64, c1=1)])])])"""
+
+
+def negate(runner, rows):
+    x = torch.ones(rows, 64, dtype=HALF, device="spyre")
+    out = torch.empty_like(x)
+    runner.run(x, out, rows)
+    return out
+
+
+def cores_of(runner):
+    return {
+        account.cost.cores
+        for instance in runner.instances.values()
+        for kernel, _ in instance.launches
+        for account in kernel.accounts
+    }
+
+
+def test_threads_share_a_template_that_keeps_few_instances():
+    runner = SDSCTemplateRunner("negation", template_function(NEGATION), kept=2)
+    for rows in (1, 2, 3, 4):
+        negate(runner, rows)  # compiled; and the first are gone again
+    failed = []
+
+    def work(shift):
+        try:
+            for i in range(60):
+                rows = (i + shift) % 4 + 1
+                assert negate(runner, rows).cpu().eq(-1).all()
+        except BaseException as error:
+            failed.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failed == []
+    assert len(runner.instances) <= 2
+
+
+def test_instances_have_the_knobs_that_their_graph_was_compiled_with():
+    with config.patch(sencores=4):
+        runner = SDSCTemplateRunner("negation", template_function(NEGATION), kept=8)
+    negate(runner, 256)
+    assert cores_of(runner) == {4}
+    thread = threading.Thread(target=negate, args=(runner, 512))
+    thread.start()
+    thread.join()
+    assert len(runner.instances) == 2
+    assert cores_of(runner) == {4}

@@ -1,6 +1,8 @@
 """`torch_spyre.explain`: numbers that add up, and names for what went wrong."""
 
+import contextlib
 import math
+import threading
 from pathlib import Path
 
 import pytest
@@ -465,8 +467,83 @@ def test_an_error_passes_and_recording_ends():
 
     with pytest.raises(ValueError, match="mine"):
         torch_spyre.explain(function, compiled=False)
-    assert kernel_runner.watch is None
+    assert kernel_runner.watchers == ()
     assert torch_spyre.explain(lambda: card(4, 4) + 1, compiled=False).launches == 1
+
+
+def test_recordings_of_threads_may_overlap():
+    """Each has what its own thread does, and none goes on when it has ended."""
+    x = card(64, 64)
+    functions = [torch.compile(lambda x: x * 2), torch.compile(lambda x: torch.relu(x) + 1)]
+    for function in functions:
+        function(x)
+    begun = threading.Barrier(2)
+    done = [threading.Event(), threading.Event()]
+    records, failed = [None, None], []
+
+    def record(number, function):
+        try:
+            with recording() as records[number]:
+                begun.wait(30)
+                for _ in range(number + 1):
+                    function(x)
+                if number == 0:
+                    done[1].wait(30)  # what began last ends first
+            done[number].set()
+        except BaseException as error:
+            failed.append(error)
+            done[number].set()
+
+    threads = [threading.Thread(target=record, args=each) for each in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    kernels = [[k.name for e in r.events for k in e.kernels] for r in records]
+    assert [len(names) for names in kernels] == [1, 2]
+    assert not set(kernels[0]) & set(kernels[1])
+    assert kernel_runner.watchers == ()
+    events = [len(r.events) for r in records]
+    functions[0](x)
+    assert [len(r.events) for r in records] == events
+
+
+def test_a_recording_that_began_first_may_end_first():
+    x = card(64, 64)
+    function = torch.compile(lambda x: x * 2)
+    function(x)
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    seen = []
+
+    def watch(name):
+        @contextlib.contextmanager
+        def launch(launches):
+            seen.append(name)
+            yield
+
+        return kernel_runner.watched_by(launch)
+
+    first.enter_context(watch("first"))
+    second.enter_context(watch("second"))
+    function(x)
+    first.close()
+    function(x)
+    second.close()
+    function(x)
+    assert seen == ["first", "second", "second"]
+    assert kernel_runner.watchers == ()
+
+
+def test_gradients_are_recorded():
+    """Though threads of autograd launch their kernels."""
+    x = card(64, 256).requires_grad_()
+    function = torch.compile(lambda x: torch.softmax(x, -1))
+    with torch.enable_grad():
+        function(x).sum().backward()
+        with recording() as record:
+            function(x).sum().backward()
+    assert sum(len(event.kernels) for event in record.events) >= 2
 
 
 def test_one_inside_of_another():

@@ -12,7 +12,7 @@ from torch._inductor.utils import run_and_get_code
 from torch_spyre import declare_tensor_dim, name_tensor_dims, spyre_hint
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.propagate_named_dims import reset
+from torch_spyre._inductor.propagate_named_dims import dims_of_tensor, reset
 
 
 @pytest.fixture(autouse=True)
@@ -430,3 +430,115 @@ def test_scopes_without_compiled_ops_are_refused():
         return y + 1
 
     assert "there are none that is compiled" in refusal(function, named("MN"))
+
+
+# ------------------------------------------------------------------------ dimensions without a loop
+
+
+@pytest.fixture
+def said(caplog):
+    """What the log says of passes."""
+    with caplog.at_level("INFO", logger="spyre.inductor.passes"):
+        yield caplog
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_dimension_of_size_1_is_nothing_to_tile(dynamic, said):
+    declare_tensor_dim("B", 1)
+
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"B": 1, "M": 2}, work_div={"B": 1}):
+            return x * 2
+
+    x = card(1, 256, 128)
+    name_tensor_dims(x, ["B", "M", "N"])
+    torch._dynamo.reset()
+    with config.patch(compile_fallback="error"):
+        got = torch.compile(function, fullgraph=True, dynamic=dynamic)(x)
+    assert torch.equal(got.cpu(), (x * 2).cpu())
+    if not dynamic:
+        assert "nothing to do for dimension 'B': its size is 1" in said.text
+
+
+def test_a_result_of_size_1_is_nothing_to_tile(said):
+    declare_tensor_dim("B", 1)
+
+    def function(x):
+        with spyre_hint(named_dims=["B", "M"], num_tiles_per_dim={"B": 1}):
+            return x.unsqueeze(0) * 2
+
+    code_of(function, card(256))
+    assert "nothing to do for dimension 'B': its size is 1" in said.text
+
+
+def test_a_dimension_of_size_1_is_not_several_tiles():
+    declare_tensor_dim("B", 1)
+
+    def function(x):
+        with spyre_hint(num_tiles_per_dim={"B": 4}):
+            return x * 2
+
+    x = card(1, 256, 128)
+    name_tensor_dims(x, ["B", "M", "N"])
+    assert "no op inside has a dimension 'B'" in refusal(function, x)
+
+
+def test_constants_are_nothing_to_tile(said):
+    """They are numbers of the loops that use them."""
+
+    def function(x):
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"M": 4}):
+            y = torch.full((256, 128), 2.0, device=x.device, dtype=x.dtype)
+        return x * y
+
+    x = card(256, 128)
+    got, code = code_of(function, x)
+    assert torch.equal(got.cpu(), (x * 2).cpu())
+    assert "LoopSpec(" not in code
+    assert "nothing to do for dimension 'M'" in said.text
+
+
+def test_names_that_a_constant_does_not_have_are_refused():
+    def function(x):
+        with spyre_hint(named_dims=["M", "N"], num_tiles_per_dim={"Q": 4}):
+            y = torch.full((256, 128), 2.0, device=x.device, dtype=x.dtype)
+        return x * y
+
+    assert "no op inside has a dimension 'Q'" in refusal(function, card(256, 128))
+
+
+# -------------------------------------------------------------------------------- names of copies
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.to("spyre"),
+        lambda x: x.spyre(),
+        lambda x: x.to(device="spyre", dtype=torch.float32),
+        lambda x: x.to("spyre").cpu().to("spyre"),
+        lambda x: x.to("spyre").to("cpu").spyre(),
+        lambda x: x.to("spyre").to(torch.float32),
+    ],
+)
+def test_names_go_along_to_the_card_and_back(move):
+    def softmax(x):
+        with spyre_hint(num_tiles_per_dim={"M": 4}):
+            return torch.softmax(x, -1)
+
+    x = torch.randn(256, 128).half()
+    name_tensor_dims(x, ["M", "N"])
+    _, code = code_of(softmax, move(x))
+    assert code.count("LoopSpec(") == 1
+
+
+def test_names_of_parameters_go_along_with_their_module():
+    module = torch.nn.Linear(128, 256, bias=False)
+    name_tensor_dims(module.weight, ["M", "N"])
+    module.to("spyre")
+    assert dims_of_tensor(module.weight) == ((("M", 256),), (("N", 128),))
+
+
+def test_tensors_without_names_stay_so():
+    name_tensor_dims(torch.zeros(256, 128), ["M", "N"])
+    assert dims_of_tensor(card(256, 128).cpu()) is None

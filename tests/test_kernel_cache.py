@@ -1,14 +1,17 @@
 """Compiled kernels are found again: in the process, on disk, by other processes; or made anew."""
 
 import os
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from kernels import KERNELS, check_result
 from subprocesses import forked
 
-from torch_spyre.backend import kernel_cache
+from torch_spyre.backend import kernel_cache, private_folder
+from torch_spyre.backend.cache_artifact import SpyreKernelArtifact
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner, launch_kernel
 
@@ -19,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_SPYRE_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TORCH_SPYRE_CACHE", raising=False)
     kernel_cache.forget()
-    yield tmp_path
+    yield tmp_path / kernel_cache.FOLDER
     kernel_cache.forget()
 
 
@@ -34,6 +37,19 @@ def compilations(monkeypatch):
 
     monkeypatch.setattr(kernel_cache, "compile_files", counted)
     return made
+
+
+@dataclass
+class Source:
+    """A text that stands for a kernel."""
+
+    text: str
+    kernel: str = "add"
+    made: list = field(default_factory=list)
+
+    def bundle(self):
+        self.made.append(self.kernel)
+        return KERNELS[self.kernel]().bundle()
 
 
 def entries(folder):
@@ -65,54 +81,44 @@ def test_another_process_finds_the_entry(compilations, folder):
 
 @pytest.mark.parametrize("name", ["broadcast", "softmax", "loop_baked"])
 def test_a_known_source_needs_no_bundle(name, folder):
-    made = []
-
-    def make():
-        made.append(name)
-        return KERNELS[name]().bundle()
-
-    first = kernel_cache.program_from(name, make)
-    assert kernel_cache.program_from(name, make) is first
+    source = Source(name, name)
+    first = kernel_cache.program_from(source)
+    assert kernel_cache.program_from(source) is first
     kernel_cache.forget()
-    program = kernel_cache.program_from(name, make)
-    assert len(made) == 1
+    program = kernel_cache.program_from(source)
+    assert len(source.made) == 1
     assert program == first
     check_result(
         KERNELS[name](),
         lambda tensors: launch_kernel(SDSCKernelRunner(name, program), tuple(tensors)),
     )
-    kernel_cache.program_from(name + "'", make)
-    assert len(made) == 2
+    source.text += "'"
+    kernel_cache.program_from(source)
+    assert len(source.made) == 2
 
 
 def test_sources_of_one_bundle_share_its_program(compilations):
-    programs = {
-        id(kernel_cache.program_from(source, lambda: KERNELS["add"]().bundle()))
-        for source in ("one", "other")
-    }
+    programs = {id(kernel_cache.program_from(Source(text))) for text in ("one", "other")}
     assert len(programs) == 1
     assert len(compilations) == 1
 
 
 def test_a_source_whose_bundle_is_gone_is_made_again(compilations, folder):
-    kernel_cache.program_from("add", lambda: KERNELS["add"]().bundle())
+    kernel_cache.program_from(Source("add"))
     max(entries(folder), key=lambda path: path.stat().st_size).unlink()
     kernel_cache.forget()
-    kernel_cache.program_from("add", lambda: KERNELS["add"]().bundle())
+    kernel_cache.program_from(Source("add"))
     assert len(compilations) == 2
 
 
 def test_damaged_entries_of_sources_are_written_anew(folder):
-    def make():
-        return KERNELS["add"]().bundle()
-
-    kernel_cache.program_from("add", make)
+    kernel_cache.program_from(Source("add"))
     good = {path: path.read_bytes() for path in entries(folder)}
     assert len(good) == 2
     for path, data in good.items():
         path.write_bytes(data[:-3])
     kernel_cache.forget()
-    kernel_cache.program_from("add", make)
+    kernel_cache.program_from(Source("add"))
     assert {path: path.read_bytes() for path in entries(folder)} == good
 
 
@@ -149,28 +155,19 @@ def test_an_entry_under_another_name_is_damaged(compilations, folder):
     assert len(compilations) == 3
 
 
-@pytest.mark.parametrize("what", ["format", "machine", "ops", "back end"])
-def test_what_decides_is_part_of_the_name(what, monkeypatch, tmp_path, folder):
-    files = kernel_cache._files(KERNELS["add"]().bundle())
-    before = kernel_cache.key(files)
-    assert before == kernel_cache.key(files)
-    other = tmp_path / "other"
-    other.write_text("another version")
-    if what == "format":
-        monkeypatch.setattr(kernel_cache, "VERSION", 99)
-    elif what == "machine":
-        monkeypatch.setattr(kernel_cache, "DESCRIPTION", other)
-    elif what == "ops":
-        monkeypatch.setattr(kernel_cache, "TABLE", other)
-    else:
-        monkeypatch.setattr(kernel_cache, "__file__", str(other))
-    kernel_cache._environment.cache_clear()
-    try:
-        assert kernel_cache.key(files) != before
-    finally:
-        monkeypatch.undo()
-        kernel_cache._environment.cache_clear()
-    assert kernel_cache.key(files) == before
+NAMES = """
+    from torch_spyre.backend import kernel_cache
+    print(kernel_cache._digest(["a text"], b"source"))
+"""
+
+
+def test_the_numbers_of_the_card_are_part_of_the_name():
+    """Whether its DLFloat16 has an Infinity decides which constants a program has."""
+    ieee, again, merged = (
+        forked(NAMES, SPYRE_DL16_SPECIALS=mode).output for mode in ("ieee", "ieee", "merged")
+    )
+    assert ieee == again
+    assert ieee != merged
 
 
 def test_files_do_not_run_into_each_other():
@@ -203,6 +200,107 @@ def test_the_default_is_in_inductors_directory(monkeypatch, tmp_path):
     assert kernel_cache.directory() == tmp_path / "inductor" / "spyre-kernels"
 
 
+# ---------------------------------------------------------------------------- whose directory it is
+
+
+def unsafe():
+    return pytest.warns(private_folder.UnsafeFolderWarning)
+
+
+def test_the_directory_is_made_for_the_user_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_SPYRE_CACHE_DIR", str(tmp_path / "new" / "one"))
+    folder = kernel_cache.directory()
+    for made in (folder, folder.parent, folder.parent.parent):
+        assert made.stat().st_mode & 0o777 == 0o700
+    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    (path,) = entries(folder)
+    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_directory_that_others_can_write_to_is_not_used(mode, compilations, folder):
+    folder.mkdir()
+    folder.chmod(mode)
+    with unsafe() as caught:
+        kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    assert "others can write to it" in str(caught[0].message)
+    assert "TORCH_SPYRE_CACHE_DIR" in str(caught[0].message)
+    assert entries(folder) == []
+    kernel_cache.forget()
+    with unsafe():
+        kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    assert len(compilations) == 2
+
+
+def test_a_directory_around_that_everybody_can_write_to_must_be_sticky(tmp_path, folder):
+    tmp_path.chmod(0o777)
+    with unsafe() as caught:
+        assert kernel_cache.directory() is None
+    assert f"everybody can write to {tmp_path}" in str(caught[0].message)
+    tmp_path.chmod(0o1777)
+    assert kernel_cache.directory() == folder
+
+
+OTHERS = """
+    import os, sys, warnings
+    from pathlib import Path
+    from torch_spyre.backend.private_folder import private_folder
+
+    warnings.simplefilter("always")
+    folder = Path({folder!r})
+    if {owner!r} == "folder":
+        folder.mkdir(parents=True)
+    else:
+        folder.parent.mkdir(parents=True, mode=0o755)
+    os.chown(folder if {owner!r} == "folder" else folder.parent, 4711, 4711)
+    if {link!r}:
+        os.symlink(folder.parent, {link!r})
+        folder = Path({link!r}) / folder.name
+    print(private_folder(folder))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to others")
+@pytest.mark.parametrize("owner", ["folder", "parent"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_directory_of_somebody_else_is_not_used(owner, linked, tmp_path):
+    folder, link = tmp_path / "theirs" / "cache", tmp_path / "link"
+    code = OTHERS.format(folder=str(folder), owner=owner, link=str(link) if linked else "")
+    result = forked(code)
+    assert result.output == "None"
+    assert "UnsafeFolderWarning" in result.stderr
+    assert "user 4711 owns" in result.stderr
+
+
+def test_links_to_a_folder_of_ones_own_are_fine(monkeypatch, tmp_path):
+    (tmp_path / "disk").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("TORCH_SPYRE_CACHE_DIR", str(tmp_path / "link"))
+    assert kernel_cache.directory() == tmp_path / "disk" / kernel_cache.FOLDER
+
+
+def test_names_in_artifacts_lead_nowhere_else(tmp_path, folder):
+    outside = tmp_path / "victim.bin"
+    with pytest.raises(ValueError, match="no name of a compiled kernel"):
+        SpyreKernelArtifact("../../victim", b"content").populate_cache()
+    assert not outside.exists()
+    good = "ab" * 32
+    SpyreKernelArtifact(good, b"content").populate_cache()
+    assert [path.name for path in entries(folder)] == [f"{good}.bin"]
+
+
+@pytest.mark.parametrize("content", [b"../../../etc/passwd", b"\xff\xfe", b""])
+def test_an_entry_that_names_no_bundle_is_made_again(content, folder):
+    source = Source("a kernel")
+    name = kernel_cache._digest([source.text], b"source")
+    kernel_cache.add_entry(name, content)
+    program = kernel_cache.program_from(source)
+    assert program == compile_files(kernel_cache._files(KERNELS["add"]().bundle()))
+
+
+# ------------------------------------------------------------------------------------------- limits
+
+
 def test_a_directory_that_cannot_be_written_costs_nothing_else(monkeypatch, compilations, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
@@ -226,6 +324,86 @@ def test_old_entries_make_room(folder):
     left = entries(folder)
     assert 0 < len(left) < len(names)
     assert {ages[path] for path in left} == set(sorted(ages.values())[-len(left) :])
+
+
+def test_only_entries_make_room(tmp_path, folder):
+    """Whatever else lies there, and wherever links lead."""
+    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    (entry,) = entries(folder)
+    shelf, name = entry.parent, entry.name
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "ab").mkdir(parents=True)
+    other = "0" * 64 if shelf.name != "00" else "1" * 64
+    theirs = [
+        tmp_path / "thesis.tex",
+        tmp_path / "ab" / f"{'ab' * 32}.bin",  # beside the folder
+        folder / "notes.txt",
+        folder / name,  # on no shelf
+        folder / "photos" / "one.jpg",
+        shelf / "notes.txt",
+        shelf / f"{other}.bin",  # on a shelf of other names
+        shelf / f".{entry.stem}.tmp",
+        shelf / f"{name}.bak",
+        elsewhere / "ab" / f"{'ab' * 32}.bin",
+    ]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine" * 1000)
+        os.utime(path, (0, 0))
+    (folder / "ff").symlink_to(elsewhere / "ab")
+    linked = shelf / f"{shelf.name}{'0' * 62}.bin"
+    linked.symlink_to(elsewhere / "ab" / f"{'ab' * 32}.bin")
+    unfinished = shelf / f".{entry.stem}.abc_123.tmp"
+    unfinished.write_bytes(b"died while writing")
+    os.utime(unfinished, (0, time.time() - 7200))
+    being_written = shelf / f".{entry.stem}.def_456.tmp"
+    being_written.write_bytes(b"still at it")
+    kernel_cache.trim(folder, 0)
+    assert all(path.read_bytes() == b"mine" * 1000 for path in theirs)
+    assert linked.is_symlink()
+    assert being_written.exists()
+    assert not entry.exists()
+    assert not unfinished.exists()
+
+
+def test_a_process_remembers_so_much_and_no_more(monkeypatch, folder):
+    size = len(kernel_cache.compiled_program(KERNELS["add"]().bundle()))
+    monkeypatch.setattr(kernel_cache, "MAX_REMEMBERED", 4 * size)
+    monkeypatch.setenv("TORCH_SPYRE_CACHE", "0")
+    for i in range(100):
+        kernel_cache.program_from(Source(f"text {i}"))
+        kernel_cache._programs.add(f"program {i}", bytes(size))
+    for kept in (kernel_cache._programs, kernel_cache._bundle_names):
+        assert 0 < sum(map(len, kept._kept.values())) == kept._length <= 4 * size
+    last = Source("text 99")
+    kernel_cache.program_from(last)
+    assert last.made == []
+    first = Source("text 0")
+    assert kernel_cache.program_from(first)
+    assert first.made == ["add"]
+
+
+def test_threads_share_what_a_process_remembers(monkeypatch, folder):
+    """Few things are remembered, so that threads forget what others look for."""
+    names = ["add", "softmax", "loop", "broadcast"]
+    right = {name: compile_files(kernel_cache._files(KERNELS[name]().bundle())) for name in names}
+    monkeypatch.setattr(kernel_cache, "MAX_REMEMBERED", len(right["add"]))
+    failed = []
+
+    def work(shift):
+        try:
+            for i in range(24):
+                name = names[(i + shift) % len(names)]
+                assert kernel_cache.program_from(Source(name, name)) == right[name]
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
 
 
 SHARED = """

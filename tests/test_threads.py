@@ -7,7 +7,10 @@ import traceback
 
 import pytest
 import torch
-from subprocesses import fresh
+from kernels import gather
+from subprocesses import forked, fresh
+
+from torch_spyre.backend.compiler import compile_bundle
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -33,6 +36,53 @@ def in_threads(work, count: int = THREADS) -> list:
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     assert not errors, errors[0]
     return results
+
+
+# ------------------------------------------------------------------------------------------ the GIL
+
+# A card that is full, but for memory which queued work still holds: an allocation waits for that.
+WAITS_FOR_MEMORY = """
+import threading, time, torch
+from torch_spyre import _C
+program = _C._Kernel({binary!r}, 0, [], [], 6 << 20)
+host = torch.zeros(6 << 20, dtype=torch.int8).pin_memory()
+held = torch.zeros(6 << 20, dtype=torch.int8, device="spyre")
+torch.spyre._sleep(0.5)
+host.copy_(held, non_blocking=True)
+del held
+ticks, done = 0, False
+def tick():
+    global ticks
+    while not done:
+        time.sleep(0.01)
+        ticks += 1
+thread = threading.Thread(target=tick)
+thread.start()
+before, start = ticks, time.perf_counter()
+made = {call}
+waited, during = time.perf_counter() - start, ticks - before
+done = True
+thread.join()
+print([round(waited, 2), during])
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "_C._empty_strided((6 << 20,), (1,), torch.int8, 0)",
+        "program.bind(())",
+        "_C.spyre_empty_with_layout([6 << 20], [1], torch.int8, "
+        "_C.SpyreTensorLayout([6 << 20], torch.int8))",
+    ],
+)
+def test_the_interpreter_runs_while_an_allocation_waits_for_memory(call, tmp_path):
+    kernel = gather()
+    kernel.bundle().write(tmp_path)
+    code = WAITS_FOR_MEMORY.format(call=call, binary=compile_bundle(tmp_path))
+    waited, ticks = forked(code, SPYRE_CARD_MEMORY="8M").value
+    assert waited > 0.3, "the allocation did not wait"
+    assert ticks >= 5
 
 
 # ------------------------------------------------------------------------------------------ results

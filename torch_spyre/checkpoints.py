@@ -2,19 +2,19 @@
 
 The safetensors library knows a fixed list of devices. Missing there: devices that it has not heard
 of. ``safe_open(..., device="spyre")`` and what is made of it (``safetensors.torch.load_file``) work
-because the library's entry point is replaced when the library is imported, and not before.
+because the type's constructor looks at the device first (``csrc/python_doors.cpp``), from when the
+library is imported.
 """
 
 import ctypes
 import functools
 import mmap
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torch_spyre.constants import DEVICE_NAME
+from torch_spyre import _C
 
 LARGE_BYTES = 1 << 20  # a tensor whose pages are worth a look
 MADV_PAGEOUT = 21  # Linux: takes pages away, nothing of what is in them
@@ -22,22 +22,17 @@ MADV_PAGEOUT = 21  # Linux: takes pages away, nothing of what is in them
 
 def open_for_cards(safetensors: Any) -> None:
     """Let the library open files for cards."""
-    original: Callable[..., Any] = safetensors.safe_open
 
-    def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
-        if not _is_card(device) or framework not in ("pt", "torch", "pytorch"):
-            return original(filename, framework, device, **options)
+    def open_for_card(filename: Any, framework: str, device: Any, **options: Any) -> Any:
+        if framework not in ("pt", "torch", "pytorch"):
+            return NotImplemented
         # Read, not mapped: pages of a mapped file would stay till all of it is loaded.
-        opened = original(filename, framework, "cpu", **{**options, "backend": "pread"})
-        return _FileForCard(opened, torch.device(device))
+        options["backend"] = "pread"
+        return _FileForCard(
+            safetensors.safe_open(filename, framework, "cpu", **options), torch.device(device)
+        )
 
-    safetensors.safe_open = safe_open
-    if "safetensors.torch" in sys.modules:
-        sys.modules["safetensors.torch"].safe_open = safe_open  # type: ignore[attr-defined]
-
-
-def _is_card(device: Any) -> bool:
-    return not isinstance(device, int) and torch.device(device).type == DEVICE_NAME
+    _C._open_safetensors_door(safetensors.safe_open, open_for_card)
 
 
 class _FileForCard:

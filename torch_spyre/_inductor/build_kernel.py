@@ -31,6 +31,7 @@ from torch_spyre._inductor.kernel_ir import (
     contiguous_strides,
     has_symbols,
     number,
+    number_key,
 )
 from torch_spyre._inductor.kernel_template import TemplateText, plan_template, template_function
 from torch_spyre._inductor.trace import Tracer, simplified
@@ -45,7 +46,7 @@ class KernelBuilder:
     def __init__(self) -> None:
         self.ops: list[KernelOp] = []
         self.buffers: dict[str, Buffer] = {}
-        self.constants: dict[tuple[str, torch.dtype], Buffer] = {}
+        self.constants: dict[tuple[Any, torch.dtype], Buffer] = {}
         self.locals = 0
         self.nodes = 0
 
@@ -130,7 +131,7 @@ class KernelBuilder:
         return Buffer(f"t{self.locals}", dtype, size, contiguous_strides(size), local=True)
 
     def _constant(self, value: float | Ramp, dtype: torch.dtype) -> Buffer:
-        key = (repr(value), dtype)  # there are two zeros, and they are equal
+        key = (number_key(value), dtype)
         if key not in self.constants:
             size = list(value.size) if isinstance(value, Ramp) else []
             layout = None if has_symbols(size) else SpyreTensorLayout(size, dtype)
@@ -245,7 +246,7 @@ class _Splits:
             _body(data, outer, inner)
         new = False
         for index in loads.indices:
-            for division in index.atoms(FloorDiv, ModularIndexing):
+            for division in sorted(index.atoms(FloorDiv, ModularIndexing), key=str):
                 new |= self._cut(division, outer + inner, space)
         return new
 

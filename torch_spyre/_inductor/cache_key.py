@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.fx import GraphModule
 
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
+from torch_spyre._inductor.propagate_named_dims import TensorDims
+from torch_spyre.backend.constants import special_values
+from torch_spyre.code_digest import code_digest
 
 # Device layout and storage offset of an input.
 Placement = tuple[SpyreTensorLayout, int]
 
-_more: ContextVar[str] = ContextVar("more", default="")
+
+@dataclass(frozen=True)
+class Given:
+    """What a graph is compiled for, besides itself and the knobs. All of it is in the keys of the
+    caches, and who compiles asks nobody else: :func:`given`."""
+
+    placements: Mapping[Any, Placement] = field(default_factory=dict)  # of inputs
+    dims: Mapping[Any, TensorDims] = field(default_factory=dict)  # names of those of inputs
+    hints: str = ""  # on nodes
+    dim_sizes: Mapping[str, int] = field(default_factory=dict)  # that hints give to results
+    scratchpads_survive: bool = field(default_factory=lambda: _C._scratchpads_survive())
+    special_values: str = field(default_factory=special_values)
+
+
+_given: ContextVar[Given | None] = ContextVar("given", default=None)
 
 
 @contextlib.contextmanager
-def with_in_key(text: str) -> Iterator[None]:
-    """Graphs that are looked up here were compiled for what the text says, too: for inputs that lie
-    so, with these names of dimensions and these hints."""
-    token = _more.set(f"{_more.get()} {text}")
+def compiled_for(given: Given) -> Iterator[None]:
+    """Graphs are compiled, or looked for in caches, for what is given."""
+    token = _given.set(given)
     try:
         yield
     finally:
-        _more.reset(token)
+        _given.reset(token)
+
+
+def given() -> Given:
+    """What the graph that is compiled now is compiled for."""
+    return _given.get() or Given()
 
 
 class SpyreCacheKey(CustomGraphModulePass):
@@ -39,18 +59,9 @@ class SpyreCacheKey(CustomGraphModulePass):
         pass
 
     def uuid(self) -> str:
-        survive = _C._scratchpads_survive()  # decides what kernels hand over in LX
-        return f"{compiler_digest()} {survive} {_more.get()}"
+        return f"{compiler_digest()} {given()}"
 
 
-@functools.cache
 def compiler_digest() -> str:
     """Of the compiler, of what its code calls, and of the tables it reads."""
-    package = Path(__file__).parent.parent
-    files = [package / "machine.toml", Path(_C.__file__)]
-    for folder in ("_inductor", "backend", "execution", "ops"):
-        files += [*(package / folder).rglob("*.py"), *(package / folder).rglob("*.toml")]
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return code_digest("torch_spyre._inductor", "torch_spyre._inductor.compile")

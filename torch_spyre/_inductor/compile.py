@@ -8,7 +8,7 @@ import inspect
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -17,19 +17,20 @@ from unittest import mock
 import torch
 from torch._dynamo.exc import ShortenTraceback
 from torch._dynamo.utils import counters
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor import ir
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
+from torch._inductor.output_code import RegionalOutputCode
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import has_free_symbols
 
-from torch_spyre import patches
-from torch_spyre._inductor import config
-from torch_spyre._inductor.cache_key import Placement, with_in_key
+from torch_spyre import _C, patches
+from torch_spyre._inductor import config, load
+from torch_spyre._inductor.cache_key import Given, Placement, compiled_for
 from torch_spyre._inductor.collector import uncollected
 from torch_spyre._inductor.errors import (
     CompilerFault,
@@ -39,11 +40,12 @@ from torch_spyre._inductor.errors import (
     Unsupported,
 )
 from torch_spyre._inductor.hinted_graph import HintedGraph
-from torch_spyre._inductor.hints import hints_in, hints_text
+from torch_spyre._inductor.hints import Hint, hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
-from torch_spyre._inductor.propagate_named_dims import dims_of_tensor
+from torch_spyre._inductor.propagate_named_dims import declared_sizes, dims_of_tensor
 from torch_spyre._inductor.scratchpad import SOLVERS
+from torch_spyre._inductor.settings import problems
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.machine import load as load_machine
 
@@ -134,6 +136,8 @@ def touches_spyre(model: GraphModule, inputs: Sequence[Any]) -> bool:
 
 def check_settings() -> None:
     """Raise :class:`InvalidSetting` for a knob that has a value without a meaning."""
+    if problems:
+        raise NotCompiled(problems[0], inspect.currentframe()) from problems[0]
     for knob, value in config.get_config_copy().items():
         if isinstance(legal := LEGAL.get(knob, SWITCH), tuple):
             valid, expected = value in legal, " or ".join(map(str, legal))
@@ -162,6 +166,16 @@ def spyre_compilation() -> Iterator[None]:
         yield
 
 
+def has_negative_zero(model: GraphModule) -> bool:
+    """Whether there is a -0.0 in a graph. AOTAutograd takes it for 0.0 where it looks for calls
+    that are equal."""
+    return any(
+        isinstance(value, float) and value == 0 and math.copysign(1, value) < 0
+        for node in model.graph.nodes
+        for value in (*node.args, *node.kwargs.values())
+    )
+
+
 def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
     """The spyre tensors that Dynamo saw, one a placeholder; None for what is something else."""
     found = []
@@ -171,7 +185,7 @@ def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
             example = argument.example if argument is not None else None
         except AssertionError:  # erased
             example = None
-        ours = isinstance(example, torch.Tensor) and example.device.type == DEVICE_NAME
+        ours = isinstance(example, torch.Tensor) and _C._find_layout(example) is not None
         found.append(example if ours else None)
     return found
 
@@ -211,12 +225,16 @@ def compile_spyre(
     placed = [None if tensor is None else placement_of(tensor) for tensor in tensors]
     named = [None if tensor is None else dims_of_tensor(tensor) for tensor in tensors]
     seen = list(zip(inputs, placed, named, strict=False))
-    # The settings are made again around each lowering: backward graphs are compiled later.
+    # Settings and knobs are set again around each lowering: backward graphs are compiled later, and
+    # they may be others then.
+    knobs = config.get_config_copy()
+    given = _given(model, hints_in(model.graph.nodes), _by_number(placed), _by_number(named))
     with inductor_config.patch(config_patches or {}):
         settings = {**(config_patches or {}), **SETTINGS, **hooks()}
         if inductor_config.trace.enabled:  # a graph from a cache would leave nothing to look at
             settings["fx_graph_cache"] = False
 
+    @config.patch(knobs)
     def inner_compile(gm: GraphModule, example_inputs: Any, **kwargs: Any) -> Any:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
         placements = {}
@@ -237,14 +255,14 @@ def compile_spyre(
             # Backward graphs have none: nothing that they take has names.
             if not config.ignore_work_division_hints:
                 hints = hints_in(gm.graph.nodes)
-        hinted = HintedGraph(hints, dims)
+        wanted = _given(gm, hints, placements, dims)
+        hinted = HintedGraph(hints, wanted.dims, wanted.dim_sizes)
         try:
             with (
                 inductor_config.patch(settings),
                 spyre_compilation(),
-                mock.patch.object(GraphLowering, "spyre_placements", placements, create=True),
                 mock.patch.object(GraphLowering, "spyre_hints", hinted, create=True),
-                with_in_key(hints_text(gm.graph.nodes)),
+                compiled_for(wanted),
             ):
                 return inner(own_copy(gm), example_inputs, **kwargs)
         except InductorError as error:
@@ -255,12 +273,23 @@ def compile_spyre(
         patches.patterns_when_needed(),
         patches.plain_graphs() as plain,
         inductor_config.patch(settings),
-        with_in_key(repr((placed, named, hints_text(model.graph.nodes)))),
+        functorch_config.patch(cse=functorch_config.cse and not has_negative_zero(model)),
+        compiled_for(given),
     ):
         options.setdefault("decompositions", decompositions())
         compiled = original(model, inputs, inner_compile=inner_compile, **options)
     plain.mark(compiled, model)
     return compiled
+
+
+def _given(gm: GraphModule, hints: Iterable[Hint], placements: Any, dims: Any) -> Given:
+    """What a graph is compiled for, if its inputs lie and are called so."""
+    names = {name for hint in hints for name in hint.named_dims}
+    return Given(placements, dims, hints_text(gm.graph.nodes), declared_sizes(names))
+
+
+def _by_number(of_inputs: Sequence[Any]) -> dict[int, Any]:
+    return {i: known for i, known in enumerate(of_inputs) if known is not None}
 
 
 def own_copy(gm: GraphModule) -> GraphModule:
@@ -289,19 +318,38 @@ def reason_of(error: InductorError) -> Unsupported:
     return fault
 
 
-def op_by_op(gm: GraphModule, reason: Unsupported) -> Callable[..., Any]:
+class OpByOp(RegionalOutputCode):
+    """A graph as it is, for AOTAutograd to call and to keep. Whoever gets it from a cache hears
+    that it is not compiled, too."""
+
+    def __init__(self, gm: GraphModule, reason: Unsupported) -> None:
+        super().__init__(gm)
+        self.nodes = sum(node.op not in ("placeholder", "output") for node in gm.graph.nodes)
+        self.reason = str(reason)
+
+    def post_compile(self, *args: Any) -> None:
+        loaded = self._graph_module is None
+        super().post_compile(*args)
+        if loaded:
+            self.tell()
+
+    def tell(self) -> None:
+        log.info("a graph of %d nodes runs op by op: %s", self.nodes, self.reason)
+        counters["spyre_op_by_op"][self.reason] += 1
+        warnings.warn(
+            f"a graph of {self.nodes} nodes runs op by op, not compiled: {self.reason}",
+            CompileFallbackWarning,
+            stacklevel=2,
+        )
+
+
+def op_by_op(gm: GraphModule, reason: Unsupported) -> OpByOp:
     """The graph as it is, with a warning; or, by the user's choice, an error."""
     if config.compile_fallback == "error" or isinstance(reason, InvalidHint | InvalidInput):
         raise NotCompiled(reason, inspect.currentframe()) from reason
-    nodes = sum(node.op not in ("placeholder", "output") for node in gm.graph.nodes)
-    log.info("a graph of %d nodes runs op by op: %s", nodes, reason)
-    counters["spyre_op_by_op"][str(reason)] += 1
-    warnings.warn(
-        f"a graph of {nodes} nodes runs op by op, not compiled: {reason}",
-        CompileFallbackWarning,
-        stacklevel=2,
-    )
-    return make_boxed_func(gm.forward)
+    found = OpByOp(gm, reason)
+    found.tell()
+    return found
 
 
 def compile_fx(
@@ -310,4 +358,5 @@ def compile_fx(
     """Inductor's entry point, for all graphs."""
     if not touches_spyre(model, inputs):
         return original(model, inputs, **options)
+    load()
     return compile_spyre(original, model, inputs, **options)

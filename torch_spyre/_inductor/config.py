@@ -1,95 +1,60 @@
 """Knobs of the compiler. ``torch_spyre._inductor.config.patch({...})`` changes them for a while.
 
-Each is read from the environment once, here: Inductor hashes this module into its cache keys.
+Each is read from the environment once, by ``settings.py``: Inductor hashes this module into its
+cache keys.
 """
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from torch.utils._config_module import install_config_module
 
-from torch_spyre._inductor import errors  # the module: a knob may not be a class
-
-
-def environment_flag(name: str, default: bool) -> bool:
-    value = os.environ.get(name, "").strip().lower() or str(default).lower()
-    on, off = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-    if value not in on + off:
-        hint = f"{name} is one of {', '.join(on)}, or of {', '.join(off)}"
-        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint=hint)
-    return value in on
-
-
-def environment_number(name: str, default: int) -> int:
-    value = os.environ.get(name, "").strip() or str(default)
-    try:
-        return int(value)
-    except ValueError:
-        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number") from None
-
-
-def environment_fraction(name: str, default: float) -> float:
-    value = os.environ.get(name, "").strip() or str(default)
-    try:
-        fraction = float(value)
-    except ValueError:
-        fraction = -1.0
-    if not 0 <= fraction <= 1:
-        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint="a number from 0 to 1")
-    return fraction
-
-
-def environment_choice(name: str, default: str, others: tuple[str, ...]) -> str:
-    value = os.environ.get(name, "").strip().lower() or default
-    if value not in (default, *others):
-        choices = " or ".join((default, *others))
-        raise errors.InvalidSetting(f"invalid {name} value {value!r}", hint=choices)
-    return value
-
+from torch_spyre._inductor import settings
 
 # Cores that a kernel may use.
-sencores: int = environment_number("SENCORES", 32)
+sencores: int = settings.environment_number("SENCORES", 32)
 # Cores that share a tile of a matrix product are neighbours.
-core_id_k_fast_emission: bool = environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION", True)
+core_id_k_fast_emission: bool = settings.environment_flag("SPYRE_CORE_ID_K_FAST_EMISSION", True)
 # Addresses as arguments of the kernel: one binary serves tensors anywhere.
-bundle_symbolic_args: bool = environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
-unroll_loops: bool = environment_flag("UNROLL_LOOPS", False)
+bundle_symbolic_args: bool = settings.environment_flag("BUNDLE_SYMBOLIC_ARGS", True)
+unroll_loops: bool = settings.environment_flag("UNROLL_LOOPS", False)
 # Of a dimension that is dynamic: see granularity.py.
-max_buckets: int = environment_number("MAX_BUCKETS", 32)
-min_default_granularity: int = environment_number("MIN_DEFAULT_GRANULARITY", 4)
+max_buckets: int = settings.environment_number("MAX_BUCKETS", 32)
+min_default_granularity: int = settings.environment_number("MIN_DEFAULT_GRANULARITY", 4)
 # Sticks of all intermediates of a kernel are chosen together; else one op after the other.
-global_stick_optimizer: bool = environment_flag("GLOBAL_STICK_OPTIMIZER", True)
+global_stick_optimizer: bool = settings.environment_flag("GLOBAL_STICK_OPTIMIZER", True)
 # Memory of intermediates is used again when they are not needed any more.
-hbm_planning: bool = environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
+hbm_planning: bool = settings.environment_flag("SPYRE_INDUCTOR_MEMORY_PLAN", True)
 # Intermediates live in the scratchpads (LX) of the cores where they can,
-lx_planning: bool = environment_flag("LX_PLANNING", True)
+lx_planning: bool = settings.environment_flag("LX_PLANNING", True)
 # also those of other ops than max, sum, exp, sub, mul, mean, add and rsqrt; loops are split so that
 allow_all_ops_in_lx_planning: bool = True
 # ops agree on which core has which part, instead of each op as it is fastest by itself. There they
-co_optimizing_lx_planning: bool = environment_flag("CO_OPTIMIZING_LX_PLANNING", True)
+co_optimizing_lx_planning: bool = settings.environment_flag("CO_OPTIMIZING_LX_PLANNING", True)
 # take the place of what an op reads for the last time,
-lx_in_place: bool = environment_flag("LX_IN_PLACE", True)
+lx_in_place: bool = settings.environment_flag("LX_IN_PLACE", True)
 # and inputs that are read several times are copied there first, if the cost model says it pays.
-lx_boundary_clones: bool = environment_flag("LX_BOUNDARY_CLONES", True)
+lx_boundary_clones: bool = settings.environment_flag("LX_BOUNDARY_CLONES", True)
 # What cores have other parts of than the next op wants goes from scratchpad to scratchpad.
-lx_ring_moves: bool = environment_flag("LX_RING_MOVES", True)
+lx_ring_moves: bool = settings.environment_flag("LX_RING_MOVES", True)
 # What a kernel hands to the next stays there, too, where it survives: not on a VF, a shared card.
-lx_across_kernels: bool = environment_flag("LX_ACROSS_KERNELS", True)
+lx_across_kernels: bool = settings.environment_flag("LX_ACROSS_KERNELS", True)
 # Ops whose intermediates do not fit there run in loops over tiles, if the cost model says it pays.
-auto_tiling: bool = environment_flag("SPYRE_INDUCTOR_AUTO_TILING", True)
+auto_tiling: bool = settings.environment_flag("SPYRE_INDUCTOR_AUTO_TILING", True)
 # The part of a core's scratchpad (LX) that the planner leaves to the back end.
-dxp_lx_frac_avail: float = environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
+dxp_lx_frac_avail: float = settings.environment_fraction("DXP_LX_FRAC_AVAIL", 0.2)
 # Who says what stays in the scratchpad, and where: see scratchpad/README.md.
 layout_solver: str = "default"
 # Ops on tensors that cores do not reach, however they are split, run in several parts.
-chunk_large_tensors: bool = environment_flag("CHUNK_LARGE_TENSORS", False)
+chunk_large_tensors: bool = settings.environment_flag("CHUNK_LARGE_TENSORS", False)
 # What spyre_hint says does not count.
-ignore_work_division_hints: bool = environment_flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
+ignore_work_division_hints: bool = settings.environment_flag("SPYRE_INDUCTOR_IGNORE_HINTS", False)
 # Consecutive loops become one kernel; else each is one.
-fusion: bool = environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
+fusion: bool = settings.environment_flag("SPYRE_INDUCTOR_ENABLE_FUSION", True)
 # A graph that cannot be compiled: "warn" and run it op by op, or "error".
-compile_fallback: str = environment_choice("TORCH_SPYRE_COMPILE_FALLBACK", "warn", ("error",))
+compile_fallback: str = settings.environment_choice(
+    "TORCH_SPYRE_COMPILE_FALLBACK", "warn", ("error",)
+)
 
 if TYPE_CHECKING:
     from torch.utils._config_typing import *  # noqa: F403

@@ -1,15 +1,13 @@
-"""What Dynamo and Inductor want to know about the device."""
+"""What Dynamo wants to know about the device, and Inductor through it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
-from torch._inductor.codegen.common import DeviceOpOverrides, register_device_op_overrides
+from torch._dynamo.device_interface import DeviceInterface
 
 from torch_spyre import device as spyre
-from torch_spyre.constants import DEVICE_NAME
 
 
 class SpyreInterface(DeviceInterface):
@@ -62,24 +60,3 @@ class SpyreInterface(DeviceInterface):
     @staticmethod
     def get_compute_capability(device: torch.types.Device = None) -> str:
         return spyre.get_device_properties(device).type
-
-
-class SpyreDeviceOpOverrides(DeviceOpOverrides):
-    """Lines of generated wrapper code that are about the device."""
-
-    def import_get_raw_stream_as(self, name: str) -> str:
-        return f"from torch_spyre.execution.kernel_runner import get_raw_stream as {name}"
-
-    def set_device(self, device_idx: int) -> str:
-        return f"torch.spyre.set_device({device_idx})"
-
-    def synchronize(self) -> str:
-        return "torch.spyre.synchronize()"
-
-    def device_guard(self, device_idx: int) -> str:
-        return f"torch.spyre.device({device_idx})"
-
-
-def register() -> None:
-    register_interface_for_device(DEVICE_NAME, SpyreInterface)
-    register_device_op_overrides(DEVICE_NAME, SpyreDeviceOpOverrides())

@@ -163,13 +163,18 @@ def hints_of_buffer(buffer: Any) -> tuple[Hint, ...]:
     return ()
 
 
-def hints_in(nodes: Iterable[torch.fx.Node]) -> dict[Hint, torch.fx.Node]:
-    """All hints of a graph, each with the first node that it is about."""
-    found: dict[Hint, torch.fx.Node] = {}
+def hints_in(nodes: Iterable[torch.fx.Node]) -> dict[Hint, list[torch.fx.Node]]:
+    """All hints of a graph, each with the nodes that it is about."""
+    found: dict[Hint, list[torch.fx.Node]] = {}
     for node in nodes:
         for hint in hints_of(node):
-            found.setdefault(hint, node)
+            found.setdefault(hint, []).append(node)
     return found
+
+
+def result_names(hints: Sequence[Hint]) -> tuple[str, ...]:
+    """What the innermost hint that says so calls the dimensions of results."""
+    return next((hint.named_dims for hint in reversed(hints) if hint.named_dims), ())
 
 
 def hints_text(nodes: Iterable[torch.fx.Node]) -> str:

@@ -11,6 +11,7 @@ from torch._inductor import ir
 from torch._inductor.graph import GraphLowering
 
 from torch_spyre._C import SpyreTensorLayout
+from torch_spyre._inductor.cache_key import given
 
 
 class FixedTiledLayout(ir.FixedLayout):
@@ -53,7 +54,7 @@ class SpyreConstantFallback(ir.FallbackKernel):
 
 def lay_out_inputs(graph: GraphLowering) -> None:
     """Inputs that Dynamo saw get the layouts that they had then. A launch checks them."""
-    for name, (layout, storage_offset) in getattr(graph, "spyre_placements", {}).items():
+    for name, (layout, storage_offset) in given().placements.items():
         box = graph.graph_inputs.get(name)
         buffer = getattr(getattr(box, "data", None), "data", None)
         if not isinstance(buffer, ir.InputBuffer):

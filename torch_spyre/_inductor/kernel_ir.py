@@ -11,7 +11,7 @@ expression of the graph's size symbols. Such a kernel is not planned: it becomes
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -191,6 +191,22 @@ def number(value: Any) -> Any:
     if isinstance(value, int):
         return value
     return int(value) if value.is_Integer else value
+
+
+def number_key(value: Any) -> Any:
+    """Stands for a number in keys: other than numbers, keys of 0.0 and -0.0 differ, those of 1 and
+    1.0 too, and that of NaN is equal to itself. Ramps and expressions stand for themselves."""
+    return repr(value) if isinstance(value, int | float) else value
+
+
+def literal(value: float) -> str:
+    """Python text that is exactly this number, wherever it stands."""
+    return repr(value) if math.isfinite(value) else f"float('{value!r}')"
+
+
+def literals(constants: Mapping[str, float]) -> str:
+    """The same of the constants of an op."""
+    return f"{{{', '.join(f'{name!r}: {literal(value)}' for name, value in constants.items())}}}"
 
 
 def contiguous_strides(size: Sequence[int]) -> list[int]:

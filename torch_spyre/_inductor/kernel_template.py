@@ -16,7 +16,7 @@ instance costs no symbolic arithmetic. Nothing here looks at Inductor.
 
 from __future__ import annotations
 
-import math
+import math  # noqa: F401  (for the texts of templates)
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -28,7 +28,16 @@ from sympy import Symbol
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.hints import Hint
-from torch_spyre._inductor.kernel_ir import Access, Buffer, DimPart, DimParts, KernelOp, Ramp
+from torch_spyre._inductor.kernel_ir import (
+    Access,
+    Buffer,
+    DimPart,
+    DimParts,
+    KernelOp,
+    Ramp,
+    literal,
+    literals,
+)
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL, PLACES
 from torch_spyre._inductor.views import LinearIndex
@@ -303,8 +312,7 @@ class TemplateText:
             ramp = f"Ramp(tuple({size}), tuple({stride}), {self._number(constant.offset)})"
             parts.append(f"constant={ramp}")
         elif isinstance(constant, float):
-            literal = repr(constant) if math.isfinite(constant) else f"float('{constant!r}')"
-            parts.append(f"constant={literal}")
+            parts.append(f"constant={literal(constant)}")
         elif constant is not None:
             parts.append(f"constant={self._number(constant)}")
         return f"Buffer({', '.join(parts)})"
@@ -325,7 +333,7 @@ class TemplateText:
 
     def _op(self, op: KernelOp) -> str:
         inputs = ", ".join(map(self._at, op.inputs))
-        more = f", constants={op.constants!r}" if op.constants else ""
+        more = f", constants={literals(op.constants)}" if op.constants else ""
         more += ", exact=True" if op.exact else ""
         return f"Op({op.op!r}, {self._at(op.output)}, [{inputs}]{more})"
 

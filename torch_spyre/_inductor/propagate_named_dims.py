@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ import sympy
 import torch
 from sympy import Symbol
 
+from torch_spyre import patches
 from torch_spyre._inductor.kernel_ir import DimPart, DimParts, KernelOp, has_symbols, number
 
 log = logging.getLogger("spyre.inductor.passes")
@@ -44,7 +45,8 @@ def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str]) -> None:
     """Give the dimensions of a tensor names, outermost first.
 
     Consecutive names may share one dimension of the tensor: their sizes multiply to its own. Names
-    stay with the tensor object, and are looked at when something that takes it is compiled.
+    stay with the tensor object, and with what ``to()`` and ``cpu()`` make of it; they are looked at
+    when something that takes it is compiled.
     """
     if torch.compiler.is_compiling():
         raise RuntimeError(
@@ -57,13 +59,14 @@ def name_tensor_dims(tensor: torch.Tensor, names: Sequence[str]) -> None:
                 f"Named dim {name!r} used in name_tensor_dims but not declared: call "
                 f"declare_tensor_dim({name!r}, size) first"
             )
-    dims = split_names(names, list(tensor.shape))
+    dims = split_names(names, list(tensor.shape), _sizes)
     if dims is None:
         sizes = ", ".join(f"{name}={_sizes[name]}" for name in names)
         raise ValueError(
             f"the names {sizes} do not make up the sizes {list(tensor.shape)} of the tensor"
         )
     tensor._spyre_dims = (_generation, dims)  # type: ignore[attr-defined]
+    patches.moves_keep_names()
 
 
 def reset() -> None:
@@ -71,6 +74,11 @@ def reset() -> None:
     global _generation
     _generation += 1
     _sizes.clear()
+
+
+def declared_sizes(names: Collection[str]) -> dict[str, int]:
+    """Of those of the names that are declared."""
+    return {name: size for name, size in sorted(_sizes.items()) if name in names}
 
 
 def dims_of_tensor(tensor: torch.Tensor) -> TensorDims | None:
@@ -94,10 +102,13 @@ def same_names(
     return fixed(one) == fixed(other)
 
 
-def split_names(names: Sequence[str], shape: Sequence[int]) -> TensorDims | None:
-    """Which names make up each dimension of a shape; None if they do not."""
+def split_names(
+    names: Sequence[str], shape: Sequence[int], declared: Mapping[str, int]
+) -> TensorDims | None:
+    """Which names make up each dimension of a shape; None if they do not. One that is not declared
+    is of the size that it is given to."""
     dims = []
-    left = [(name, _sizes.get(name)) for name in names]
+    left = [(name, declared.get(name)) for name in names]
     for extent in shape:
         own: list[tuple[str, int]] = []
         while left and (not own or math.prod(size for _, size in own) < extent):
@@ -144,9 +155,16 @@ def digits_of(dims: TensorDims, sizes: Sequence[int], strides: Sequence[int]) ->
 class NamedDims:
     """Names in a graph, by buffer; filled in the order in which its nodes become ops."""
 
-    def __init__(self, inputs: Mapping[str, TensorDims], seen: Callable[[Any], int]) -> None:
-        """``seen`` gives the number that a size was when the graph was compiled."""
+    def __init__(
+        self,
+        inputs: Mapping[str, TensorDims],
+        sizes: Mapping[str, int],
+        seen: Callable[[Any], int],
+    ) -> None:
+        """``sizes`` are those declared of dimensions that hints name; ``seen`` gives the number
+        that a size was when the graph was compiled."""
         self.inputs = inputs
+        self.sizes = sizes
         self.seen = seen
         self.buffers: dict[str, Digits] = {}
 
@@ -169,7 +187,7 @@ class NamedDims:
                         )
         buffer = target.buffer
         sizes = [self.seen(size) for size in buffer.size]
-        own = split_names(result_names, sizes) if result_names else None
+        own = split_names(result_names, sizes, self.sizes) if result_names else None
         if own is not None:
             digits = digits_of(own, buffer.size, buffer.stride)
             for symbol, stride in target.index.strides.items():

@@ -14,7 +14,6 @@ from torch._inductor.scheduler import BaseSchedulerNode, BaseScheduling, Schedul
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata, sympy_product
 from torch._inductor.virtualized import V
 
-from torch_spyre import _C
 from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.build_kernel import (
     KernelBuilder,
@@ -23,6 +22,7 @@ from torch_spyre._inductor.build_kernel import (
     is_product,
     template_text,
 )
+from torch_spyre._inductor.cache_key import given
 from torch_spyre._inductor.codegen.source import kernel_source
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel
 from torch_spyre._inductor.hinted_graph import graph_hints
@@ -128,7 +128,7 @@ class SuperDSCScheduling(BaseScheduling):
 
     def _write_kernels(self, settled: list[_Settled]) -> None:
         """Plans and writes kernels that are launched one after the other."""
-        keep = config.lx_planning and config.lx_across_kernels and _C._scratchpads_survive()
+        keep = config.lx_planning and config.lx_across_kernels and given().scratchpads_survive
         for alone, run in groupby(settled, lambda kernel: not keep or kernel.copies_views):
             for kernels in [[kernel] for kernel in run] if alone else [list(run)]:
                 self._write_together(kernels)

@@ -18,7 +18,14 @@ from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP
 from torch_spyre._inductor.dtype_ops import DtypeOpTable, computes_in_integers
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, has_symbols
+from torch_spyre._inductor.kernel_ir import (
+    Access,
+    Buffer,
+    KernelOp,
+    Ramp,
+    has_symbols,
+    number_key,
+)
 from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.backend.constants import decode_constant
 from torch_spyre.ops.table import OPS
@@ -91,7 +98,7 @@ class Value:
     @property
     def key(self) -> Any:
         """Equal for equal values."""
-        return self.access or (self.number, self.counted, self.dtype)
+        return self.access or (number_key(self.number), self.counted, self.dtype)
 
 
 @functools.cache
@@ -271,7 +278,7 @@ class Tracer(DefaultHandler):
         constants: dict[str, float] | None = None,
     ) -> Value:
         constants = constants or {}
-        key = (opfunc, dtype, *constants.values(), *(v.key for v in values))
+        key = (opfunc, dtype, *map(number_key, constants.values()), *(v.key for v in values))
         if key not in self.known:
             buffer = self.new_local(dtype, list(self.space.values()))
             index = self.own_index(buffer)
@@ -406,7 +413,7 @@ def _whole(value: Value) -> LinearIndex:
 def _is_short(number: float) -> bool:
     """Whether a DLFloat16 holds the number."""
     bits = encode_constant(number, DataFormats.SEN169_FP16)
-    return number != number or decode_constant(bits, DataFormats.SEN169_FP16) == number
+    return number_key(decode_constant(bits, DataFormats.SEN169_FP16)) == number_key(number)
 
 
 def _converted(number: Any, dtype: torch.dtype) -> Any:

@@ -6,12 +6,30 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._inductor import ir
+from torch._inductor.codegen.common import DeviceOpOverrides
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.stream_utils import get_stream_name
 from torch._inductor.virtualized import V
 
 from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre.constants import DEVICE_NAME
+
+
+class SpyreDeviceOpOverrides(DeviceOpOverrides):
+    """Lines of generated wrapper code that are about the device."""
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return f"from torch_spyre.execution.kernel_runner import get_raw_stream as {name}"
+
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.spyre.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.spyre.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.spyre.device({device_idx})"
 
 
 class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
@@ -52,12 +70,15 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
 
     def codegen_deferred_input_asserts(self, input_names: Iterable[str]) -> None:
         """Not of the card's tensors: kernels look at what they get."""
-        inputs = self.get_graph_inputs()
         super().codegen_deferred_input_asserts(
-            name
-            for name in input_names
-            if name not in inputs or inputs[name].get_device_or_error().type != DEVICE_NAME
+            name for name in input_names if not self._is_on_card(name)
         )
+
+    def _is_on_card(self, name: str) -> bool:
+        """Whether an input is a tensor of the card. One that is no tensor has no device."""
+        value = self.get_graph_inputs().get(name)
+        device = value.get_device() if isinstance(value, ir.IRNode) else None
+        return device is not None and device.type == DEVICE_NAME
 
     def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
         """Inductor finds streams where it guards a device, which ours need not be: found here."""

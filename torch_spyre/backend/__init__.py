@@ -1,7 +1,8 @@
 """The back-end compiler: a bundle directory in, a SpyreCode directory out, and its runtime.
 
-The public package has ``JobPlan``, ``prepare_kernel`` and ``launch_jobplan`` in its native module;
-here they are Python, and also in ``torch.spyre``. ``launch_together`` is ours.
+The public package has ``JobPlan``, ``prepare_kernel``, ``launch_jobplan`` and ``launch_kernel`` in
+its native module; here they are Python (``torch_spyre.public_names`` is the door).
+``launch_together`` is ours.
 """
 
 from typing import Any
@@ -12,6 +13,7 @@ __all__ = [
     "MalformedSpyreCode",
     "compile_bundle",
     "launch_jobplan",
+    "launch_kernel",
     "launch_together",
     "prepare_kernel",
 ]

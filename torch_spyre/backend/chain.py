@@ -74,10 +74,9 @@ class _Writer:
             self.position_dims = list(self.dims.values())
             return
         lines, positions = split_dims(links, lines, dims)
-        outer = sorted(lines, key=lambda label: -_distance(widest, label))
-        inner_dims = sorted(positions, key=lambda label: -_distance(widest, label))
-        self.line_dims = [self.dims[label] for label in outer]
-        self.position_dims = [self.dims[label] for label in inner_dims]
+        outer_first = sorted(self.dims.values(), key=lambda dim: -_distance(widest, dim.label))
+        self.line_dims = [dim for dim in outer_first if dim.label in lines]
+        self.position_dims = [dim for dim in outer_first if dim.label in positions]
         self.line_counter = counter(self.line_dims, self.sizes)
         self.position_counter = counter(self.position_dims, self.sizes)
         self.lines = _product(self.line_dims, self.sizes)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 import torch
 
 from torch_spyre._C import _launch_together, _Program
+from torch_spyre.backend import kernel_cache
 from torch_spyre.backend.account import accounts_in
 from torch_spyre.backend.errors import MalformedSpyreCode
 from torch_spyre.backend.program import MAGIC, program_bytes
@@ -104,6 +106,18 @@ def launch_jobplan(plan: JobPlan, args: Sequence[torch.Tensor]) -> None:
         programs = plan.load(_device(args))
     for program in programs:
         program.launch(args)
+
+
+def launch_kernel(code_dir: str | os.PathLike[str], args: Sequence[torch.Tensor]) -> None:
+    """Run the bundle in a directory on the current stream of the tensors' device. It is compiled
+    when it is run for the first time with what is in it."""
+    binary = kernel_cache.compiled_directory(Path(code_dir))
+    _bundle_program(binary, _device(args)).launch(args)
+
+
+@functools.lru_cache(maxsize=64)
+def _bundle_program(binary: bytes, device: int) -> _Program:
+    return _Program(binary, device)
 
 
 def launch_together(launches: Sequence[tuple[JobPlan, Sequence[torch.Tensor]]]) -> None:

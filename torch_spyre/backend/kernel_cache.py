@@ -2,34 +2,43 @@
 
 An entry's name is a digest of the bundle and of everything else that decides what it compiles to,
 so entries are never out of date and never change. Processes share the directory without locks: an
-entry appears whole, by renaming. One that is damaged, or not ours, is as good as absent.
+entry appears whole, by renaming. One that is damaged, or not ours, is as good as absent. What is
+in the directory besides entries is never touched.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch_spyre.backend import cache_artifact
 from torch_spyre.backend.bundle import BundleFiles, bundle_files
 from torch_spyre.backend.compiler import compile_files
-from torch_spyre.backend.program import VERSION
-from torch_spyre.machine import DESCRIPTION
-from torch_spyre.ops.table import TABLE
+from torch_spyre.backend.constants import special_values
+from torch_spyre.backend.private_folder import private_folder
+from torch_spyre.code_digest import code_digest
 
 MAGIC = b"SPYREKC1"
 FOLDER = "spyre-kernels"
 MAX_BYTES = 1 << 30  # of the directory; older entries go
+MAX_REMEMBERED = 1 << 26  # bytes of programs that this process keeps beside those in use
+_MAKER = compile_files.__module__
 _TRIM_EVERY = 64  # entries written by this process
+_ABANDONED = 3600  # seconds after which nobody is still writing a file
+_NAME = re.compile(r"[0-9a-f]{64}")
+_SHELF = re.compile(r"[0-9a-f]{2}")  # a folder: how names begin
+_ENTRY = re.compile(r"(?P<name>[0-9a-f]{64})\.bin|\.(?P<unfinished>[0-9a-f]{64})\.\w+\.tmp")
 
 
 class Bundle(Protocol):
@@ -42,9 +51,47 @@ class Bundle(Protocol):
         """sdsc_0.json, sdsc_1.json, ..."""
 
 
-_lock = threading.RLock()
-_programs: dict[str, bytes] = {}
-_sources: dict[str, str] = {}  # known texts, and their bundles
+class Source(Protocol):
+    """What a bundle is made from: the key of an entry, and the maker of what it stands for."""
+
+    @property
+    def text(self) -> str:
+        """Everything that decides what the bundle is, the code that makes bundles included."""
+
+    def bundle(self) -> Bundle:
+        """Made from what is in the text, and from nothing else."""
+
+
+Kept = TypeVar("Kept", str, bytes)
+
+
+class Remembered(Generic[Kept]):
+    """What was used last, by name; of all that is longer than the limit, the rest is forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._length = 0
+
+    def get(self, name: str) -> Kept | None:
+        found = self._kept.get(name)
+        if found is not None:
+            self._kept.move_to_end(name)
+        return found
+
+    def add(self, name: str, value: Kept) -> None:
+        self._length += len(value) - len(self._kept.pop(name, value[:0]))
+        self._kept[name] = value
+        while self._length > MAX_REMEMBERED and len(self._kept) > 1:
+            self._length -= len(self._kept.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._length = 0
+
+
+_lock = threading.RLock()  # around all of these
+_programs: Remembered[bytes] = Remembered()
+_bundle_names: Remembered[str] = Remembered()  # of known sources
 _written = 0
 
 
@@ -58,25 +105,24 @@ def compiled_directory(directory: Path) -> bytes:
     return _compiled(bundle_files(directory))[1]
 
 
-def program_from(source: str, make: Callable[[], Bundle]) -> bytes:
-    """The program of the bundle that ``make`` would return, without calling it if it is known.
+def program_from(source: Source) -> bytes:
+    """The program of a source's bundle, which is not made if it is known.
 
-    ``source`` is everything that decides what the bundle is: of the kernel, the options, and the
-    code that makes bundles. To find an entry costs no more than to hash this text. The entry of a
-    source is the name of its bundle's.
+    To find an entry costs no more than to hash the source's text. The entry of a source is the name
+    of its bundle's.
     """
-    name = _digest([source], b"source")
+    name = _digest([source.text], b"source")
     with _lock:
         folder = directory()
-        bundle_name = _sources.get(name)
-        if bundle_name is None and folder:
-            bundle_name = (_read(folder, name) or b"").decode()
-        program = _known(folder, bundle_name) if bundle_name else None
-        if bundle_name is None or program is None:
-            bundle_name, program = _compiled(_files(make()))
+        bundle_name = _bundle_names.get(name) or ""
+        if not bundle_name and folder:
+            bundle_name = (_read(folder, name) or b"").decode(errors="replace")
+        program = _known(folder, bundle_name) if _NAME.fullmatch(bundle_name) else None
+        if program is None:
+            bundle_name, program = _compiled(_files(source.bundle()))
             if folder:
                 _write(folder, name, bundle_name.encode())
-        _sources[name] = bundle_name
+        _bundle_names.add(name, bundle_name)
         if folder:
             cache_artifact.record(name, bundle_name.encode())
             cache_artifact.record(bundle_name, program)
@@ -85,6 +131,8 @@ def program_from(source: str, make: Callable[[], Bundle]) -> bytes:
 
 def add_entry(name: str, content: bytes) -> None:
     """An entry that another process made, perhaps on another machine."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a compiled kernel")
     folder = directory()
     if folder and _read(folder, name) != content:
         _write(folder, name, content)
@@ -99,7 +147,10 @@ def key(files: BundleFiles) -> str:
 
 
 def _digest(parts: Sequence[str], kind: bytes) -> str:
-    digest = hashlib.sha256(kind + _environment())
+    # The code that makes programs of bundles (program format, machine and ops are parts of it), and
+    # what it asks the card.
+    maker = f"{code_digest(_MAKER)} {special_values()}"
+    digest = hashlib.sha256(kind + maker.encode())
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
@@ -111,31 +162,22 @@ def forget() -> None:
     """Empty what this process remembers; the directory stays."""
     with _lock:
         _programs.clear()
-        _sources.clear()
+        _bundle_names.clear()
 
 
 def directory() -> Path | None:
-    """Where entries are on disk; None if they are not kept."""
+    """Where entries are on disk; None if they are not kept. Nobody else can write there."""
     if os.environ.get("TORCH_SPYRE_CACHE", "1").lower() in ("0", "false", "off", "no"):
         return None
     inductor = sys.modules.get("torch._inductor.config")
     if inductor is not None and inductor.force_disable_caches:
         return None
     chosen = os.environ.get("TORCH_SPYRE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
+    if not chosen:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    return Path(cache_dir()) / FOLDER
-
-
-@functools.cache
-def _environment() -> bytes:
-    """What decides besides the bundle: the back end, the program format, the machine, the ops."""
-    digest = hashlib.sha256(f"{VERSION}".encode())
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), DESCRIPTION, TABLE]:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.digest()
+        chosen = cache_dir()
+    return private_folder(Path(chosen) / FOLDER)
 
 
 def _files(bundle: Bundle) -> BundleFiles:
@@ -149,7 +191,8 @@ def _compiled(files: BundleFiles) -> tuple[str, bytes]:
         folder = directory()
         program = _known(folder, name)
         if program is None:
-            program = _programs[name] = compile_files(files)
+            program = compile_files(files)
+            _programs.add(name, program)
             if folder:
                 _write(folder, name, program)
         return name, program
@@ -157,12 +200,12 @@ def _compiled(files: BundleFiles) -> tuple[str, bytes]:
 
 def _known(folder: Path | None, name: str) -> bytes | None:
     """The program of a bundle that was compiled before."""
-    if name not in _programs:
-        program = _read(folder, name) if folder else None
-        if program is None:
-            return None
-        _programs[name] = program
-    return _programs[name]
+    program = _programs.get(name)
+    if program is None and folder:
+        program = _read(folder, name)
+        if program is not None:
+            _programs.add(name, program)
+    return program
 
 
 def _path(folder: Path, name: str) -> Path:
@@ -192,8 +235,8 @@ def _write(folder: Path, name: str, program: bytes) -> None:
     global _written
     path = _path(folder, name)
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_seal(name, program) + program)
@@ -207,17 +250,39 @@ def _write(folder: Path, name: str, program: bytes) -> None:
 
 def trim(folder: Path, max_bytes: int) -> None:
     """Delete the entries not used for longest until a quarter of the limit is free again."""
-    entries = []
-    for path in folder.glob("*/*"):  # also what a process left that died while writing
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            entries.append((status.st_mtime, status.st_size, path))
+    entries = sorted(_entries(folder))
     total = sum(size for _, size, _ in entries)
     if total <= max_bytes:
         return
-    for _, size, path in sorted(entries):
+    for _, size, path in entries:
         if total <= max_bytes * 3 // 4:
             return
         with contextlib.suppress(OSError):
-            path.unlink()
+            os.unlink(path)
         total -= size
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
+    """When each was used last, its size and path. Links lead elsewhere, and are none; what a
+    process left that died while it was writing is one."""
+    for shelf in _listed(folder):
+        if not _SHELF.fullmatch(shelf.name) or not shelf.is_dir(follow_symlinks=False):
+            continue
+        for file in _listed(shelf.path):
+            match = _ENTRY.fullmatch(file.name)
+            if match is None or not file.is_file(follow_symlinks=False):
+                continue
+            if (match["name"] or match["unfinished"])[:2] != shelf.name:
+                continue
+            with contextlib.suppress(OSError):
+                status = file.stat(follow_symlinks=False)
+                if match["name"] or status.st_mtime < time.time() - _ABANDONED:
+                    yield status.st_mtime, status.st_size, file.path
+
+
+def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []

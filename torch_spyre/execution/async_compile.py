@@ -6,7 +6,9 @@ import ast
 import functools
 import hashlib
 import logging
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,17 +68,11 @@ class SpyreAsyncCompile(AsyncCompile):
             with about_bundle(name, lambda: specs):
                 binary = kernel_cache.compiled_program(bundle_of(specs, handover))
         else:
-
-            def make() -> Bundle:
-                log.info("%s is not known yet: compiled", name)
-                return bundle_of(kernel_of(specs), handover)
-
-            options = sorted(_options().items())
-            source = f"{compiler_digest()}\n{options}\n{handover}\n{specs}"
+            source = KernelSource(name, specs, handover)
             with about_bundle(name, lambda: kernel_of(specs)):
-                binary = kernel_cache.program_from(source, make)
+                binary = kernel_cache.program_from(source)
         log.info("%s: a program of %d bytes", name, len(binary))
-        if config.environment_number("DUMP_SPYRE_CODE", 0):
+        if os.environ.get("DUMP_SPYRE_CODE", "").strip() not in ("", "0"):
             entries = kernel_of(specs) if isinstance(specs, str) else specs
             _keep_files(name, bundle_of(entries, handover))
         return SDSCKernelRunner(
@@ -93,20 +89,48 @@ class SpyreAsyncCompile(AsyncCompile):
         return SDSCTemplateRunner(name, template_function(text), kept, origins)
 
 
-def _options() -> dict[str, bool]:
-    return {
-        "symbolic": config.bundle_symbolic_args,
-        "unroll_loops": config.unroll_loops,
-        "k_fast_emission": config.core_id_k_fast_emission,
-    }
+@dataclass(frozen=True)
+class BundleOptions:
+    """How bundles are written: all that decides it besides the kernel."""
+
+    symbolic: bool = field(default_factory=lambda: config.bundle_symbolic_args)
+    unroll_loops: bool = field(default_factory=lambda: config.unroll_loops)
+    k_fast_emission: bool = field(default_factory=lambda: config.core_id_k_fast_emission)
 
 
-def bundle_of(specs: Sequence[KernelEntry], handover: Handover = NO_HANDOVER) -> Bundle:
+@dataclass(frozen=True)
+class KernelSource:
+    """Everything that a kernel's bundle is made from, and so its key."""
+
+    name: str = field(repr=False)  # for people
+    specs: str
+    handover: Handover
+    options: BundleOptions = field(default_factory=BundleOptions)
+
+    @property
+    def text(self) -> str:
+        return f"{compiler_digest()} {self!r}"
+
+    def bundle(self) -> Bundle:
+        log.info("%s is not known yet: compiled", self.name)
+        return bundle_of(kernel_of(self.specs), self.handover, self.options)
+
+
+def bundle_of(
+    specs: Sequence[KernelEntry],
+    handover: Handover = NO_HANDOVER,
+    options: BundleOptions | None = None,
+) -> Bundle:
     from torch_spyre._inductor.codegen.bundle import make_bundle
 
-    options = _options()
-    options["symbolic"] |= not _can_be_baked(specs)  # specs are part of a kernel's key, too
-    return make_bundle(specs, handover, **options)
+    options = options or BundleOptions()
+    return make_bundle(
+        specs,
+        handover,
+        symbolic=options.symbolic or not _can_be_baked(specs),
+        unroll_loops=options.unroll_loops,
+        k_fast_emission=options.k_fast_emission,
+    )
 
 
 def _keep_files(name: str, bundle: Bundle) -> None:
@@ -174,7 +198,7 @@ class _ExactNumbers(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 14)
 def _expression(text: str) -> Any:
     """``sympify`` of what we wrote ourselves: its parser takes ten times as long."""
     import sympy

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,7 +14,7 @@ import torch
 
 from torch_spyre import _C
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre._inductor.kernel_ir import Ramp, Resident
+from torch_spyre._inductor.kernel_ir import Ramp, Resident, number_key
 from torch_spyre.backend.account import accounts_in
 from torch_spyre.cost import Account
 
@@ -29,8 +30,33 @@ Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]]
 
 Launch = tuple["SDSCKernelRunner", tuple[torch.Tensor, ...]]
 
-# Around every launch while somebody records: torch_spyre.explanation.
-watch: Callable[[Sequence[Launch]], AbstractContextManager[None]] | None = None
+Watcher = Callable[[Sequence[Launch]], AbstractContextManager[None]]
+
+# Around every launch while somebody records: torch_spyre.explanation. Those who came first are
+# outermost. Replaced, never changed: a launch goes on with those that it began with.
+watchers: tuple[Watcher, ...] = ()
+_watchers_lock = threading.Lock()
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """The watcher sees every launch inside, of all threads."""
+    global watchers
+    with _watchers_lock:
+        watchers = (*watchers, watcher)
+    try:
+        yield
+    finally:
+        with _watchers_lock:
+            watchers = tuple(other for other in watchers if other is not watcher)
+
+
+@contextmanager
+def _watched(launches: Sequence[Launch]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for watcher in watchers:
+            stack.enter_context(watcher(launches))
+        yield
 
 
 class SDSCKernelRunner:
@@ -74,11 +100,11 @@ class SDSCKernelRunner:
 
     def run(self, *args: torch.Tensor) -> None:
         """What generated code calls."""
-        if watch is None and self.views is None:  # no calls that can be spared
+        if not watchers and self.views is None:  # no calls that can be spared
             launch = self.launch_on.get(args[0].get_device())
             if launch is not None and launch(args) < 0:
                 return
-        with watch([(self, args)]) if watch is not None else nullcontext():
+        with _watched([(self, args)]) if watchers else nullcontext():
             self._run(args)
 
     def _run(self, args: tuple[torch.Tensor, ...]) -> None:
@@ -128,7 +154,7 @@ def launch_kernel(kernel: SDSCKernelRunner, args: tuple[torch.Tensor, ...]) -> N
 def run_together(*launches: Launch) -> None:
     """What generated code calls for kernels of which each finds in LX what the one before it leaves
     there: they run with nothing in between."""
-    with watch(launches) if watch is not None else nullcontext():
+    with _watched(launches) if watchers else nullcontext():
         device = next(tensor.get_device() for _, args in launches for tensor in args)
         copies = _Copies()
         bound = []
@@ -196,12 +222,12 @@ class UnimplementedKernelRunner:
 
 
 # Constants on cards, as long as a kernel has them.
-_constants: WeakValueDictionary[tuple[str, torch.dtype, int], torch.Tensor] = WeakValueDictionary()
+_constants: WeakValueDictionary[tuple[Any, torch.dtype, int], torch.Tensor] = WeakValueDictionary()
 
 
 def constant_tensor(value: float | Ramp, dtype: torch.dtype, device: int) -> torch.Tensor:
     """A constant on the card, which kernels share."""
-    key = (repr(value), dtype, device)
+    key = (number_key(value), dtype, device)
     known = _constants.get(key)
     if known is None:
         host = value.tensor(dtype) if isinstance(value, Ramp) else torch.tensor(value, dtype=dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torch_spyre._inductor import debug
+from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Instance, Placement, Template, plan_template
@@ -81,7 +82,11 @@ class SDSCTemplateRunner:
         self.origins = origins
         self.folder = debug.folder_of(name)  # wrappers are loaded while their graph is compiled
         self.sizes = len(inspect.signature(make).parameters)
+        # Instances are as their graph was compiled, whoever launches them first, and when: a thread
+        # has knobs of its own.
+        self.knobs = config.get_config_copy()
         self.instances: OrderedDict[Any, _Instance] = OrderedDict()
+        self.lock = threading.Lock()  # around these
 
     def run(self, *args: Any) -> None:
         """Launch; the sizes follow the tensors."""
@@ -89,13 +94,16 @@ class SDSCTemplateRunner:
         tensors, sizes = args[:count], args[count:]
         where = [(t.device_tensor_layout(), t.storage_offset()) for t in tensors]
         key = (sizes, *where)
-        instance = self.instances.get(key)
+        with self.lock:
+            instance = self.instances.get(key)
+            if instance is not None and len(self.instances) > self.kept // 2:  # else none goes soon
+                self.instances.move_to_end(key)
         if instance is None:
-            self.instances[key] = instance = self._made(sizes, where)
-            if len(self.instances) > self.kept:
-                self.instances.popitem(last=False)
-        elif len(self.instances) > self.kept // 2:  # else nothing goes soon
-            self.instances.move_to_end(key)
+            made = self._made(sizes, where)
+            with self.lock:
+                instance = self.instances.setdefault(key, made)
+                while len(self.instances) > self.kept:
+                    self.instances.popitem(last=False)
         instance.run(tensors)
 
     def _template(self, sizes: tuple[int, ...]) -> Template:
@@ -109,7 +117,11 @@ class SDSCTemplateRunner:
             buffer.layout, buffer.offset = place
         placements = {b.name: place for b, place in zip(arguments, where, strict=True)}
         named = dict(zip(inspect.signature(self.make).parameters, sizes, strict=True))
-        with debug.watching_instance(self.folder, named) as kernels, self._about(sizes, arguments):
+        with (
+            config.patch(self.knobs),
+            debug.watching_instance(self.folder, named) as kernels,
+            self._about(sizes, arguments),
+        ):
             plan = plan_template(lambda: self._template(sizes), placements)
             kernels += plan.kernels
             made = _Instance(self.name, plan, placements)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from torch_spyre import _C
@@ -97,12 +97,10 @@ def recording() -> Iterator[Recording]:
     fallbacks = Counter(fallback_counts())
     with compilation() as record.compilation:
         started = time.perf_counter()
-        kernel_runner.watch = watcher.launch
         try:
-            with watcher:
+            with kernel_runner.watched_by(watcher.launch), watcher:
                 yield record
         finally:
-            kernel_runner.watch = watcher.outer
             watcher.between_events(_counters())
             _wait()
             record.wall_seconds = time.perf_counter() - started
@@ -156,7 +154,6 @@ class _Watcher(TorchDispatchMode):
         self.inner: list[Gains] = []  # what events inside of the open ones did
         self.counters = _counters()  # at the end of the last event
         self.kernel = ""  # whose launch is going on
-        self.outer = kernel_runner.watch  # who records already
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -180,13 +177,16 @@ class _Watcher(TorchDispatchMode):
 
     @contextlib.contextmanager
     def launch(self, launches: Sequence[Launch]) -> Iterator[None]:
-        """Around the launch of a compiled kernel, or of several together."""
+        """Around the launch of a compiled kernel, or of several together. One of a thread that is
+        not recorded here is something that happens meanwhile."""
+        if self not in _get_current_dispatch_mode_stack():
+            yield
+            return
         kernels = [kernel for kernel, _ in launches]
         self.kernel = ", ".join(kernel.name for kernel in kernels)
         name = self.kernel
         try:
-            outer = contextlib.nullcontext() if self.outer is None else self.outer(launches)
-            with outer, self._event() as gains:
+            with self._event() as gains:
                 yield
         finally:
             self.kernel = ""

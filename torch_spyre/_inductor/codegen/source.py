@@ -6,13 +6,14 @@ import functools
 
 from sympy import Expr
 
+from torch_spyre._inductor.kernel_ir import Buffer, literal, literals
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning import Kernel
 
 
 def kernel_source(kernel: Kernel) -> str:
     """Arguments of ``async_compile.sdsc`` after the name; the OpSpecs are a text of their own."""
-    constants = ", ".join(f"({b.constant!r}, {b.dtype})" for b in kernel.constants)
+    constants = ", ".join(f"({_constant(b)}, {b.dtype})" for b in kernel.constants)
     specs = "".join(f"    {_entry(spec)},\n" for spec in kernel.specs)
     expected = "".join(f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.tensors)
     views = f", views={kernel.views}" if kernel.views else ""
@@ -41,9 +42,16 @@ def _op(spec: OpSpec) -> str:
         for symbol, (extent, splits) in spec.iteration_space.items()
     )
     args = "".join(f"        {_arg(arg)},\n" for arg in spec.args)
-    return (
-        f"OpSpec({spec.op!r}, {spec.is_reduction}, {{{space}}}, [\n{args}    ], {spec.op_info!r})"
-    )
+    info = {name: repr(value) for name, value in spec.op_info.items()}
+    if spec.constants:
+        info["constants"] = literals(spec.constants)
+    about = ", ".join(f"{name!r}: {text}" for name, text in info.items())
+    return f"OpSpec({spec.op!r}, {spec.is_reduction}, {{{space}}}, [\n{args}    ], {{{about}}})"
+
+
+def _constant(buffer: Buffer) -> str:
+    value = buffer.constant
+    return literal(value) if isinstance(value, float) else repr(value)
 
 
 def _arg(arg: TensorArg) -> str:

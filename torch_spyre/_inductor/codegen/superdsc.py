@@ -16,6 +16,7 @@ from torch_spyre._inductor.codegen.superdsc_plan import (
     core_slices,
     plan_op,
 )
+from torch_spyre._inductor.kernel_ir import number_key
 from torch_spyre._inductor.op_spec import OpSpec
 from torch_spyre.backend.constants import decode_constant
 
@@ -263,7 +264,7 @@ def _constants(plan: OpPlan) -> Json | str:
 def _constant_format(value: float, format: DataFormats) -> DataFormats:
     """The op's own if it holds the value: a slope of 0.01 has more digits than DLFloat16."""
     held = decode_constant(encode_constant(value, format), format)
-    return format if held == value or value != value else DataFormats.IEEE_FP32
+    return format if number_key(held) == number_key(float(value)) else DataFormats.IEEE_FP32
 
 
 def _compute_format(plan: OpPlan) -> DataFormats:

@@ -436,18 +436,18 @@ class _Planner:
         split that is all there is, even where an op reads less."""
         span = tensor.elems_per_stick
         by_label = {self.label[symbol]: size for symbol, size in self.size.items()}
-        left = {label for label, stride in tensor.stride.items() if stride}
+        left = [label for label, stride in tensor.stride.items() if stride]
         positions = zip(tensor.arg.device_size, tensor.arg.device_coordinates, strict=True)
         for size, coordinate in reversed([*positions][:-1]):
             labels = [self.label[symbol] for symbol in iteration_symbols(coordinate)]
-            found = sorted(left.intersection(labels), key=tensor.stride.__getitem__)
+            found = sorted((s for s in left if s in labels), key=tensor.stride.__getitem__)
             for label in found:
                 tensor.stride[label] = span
                 unit = tensor.elems_per_stick if label == stick else 1
                 cut = tensor.cut(dims[label])
                 part = math.ceil(min(cut.chunk, by_label[label]) / unit)
                 span *= max(part, size) if len(labels) == cut.splits == 1 else part
-            left.difference_update(found)
+            left = [label for label in left if label not in found]
             span *= 1 if labels else size
 
     def _compare_strides(self, tensor: Tensor, dims: dict[str, Dim]) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.dtype_ops import DtypeOpTable
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, contiguous_strides
+from torch_spyre._inductor.kernel_ir import (
+    Access,
+    Buffer,
+    KernelOp,
+    contiguous_strides,
+    number_key,
+)
 from torch_spyre._inductor.planning.accesses import MATMUL, neutral_element, stick_symbol
 from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.ops.table import OPS
@@ -28,19 +35,19 @@ class Numbers:
     """Constants, each once."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[float, torch.dtype], Buffer] = {}
+        self.numbers: dict[tuple[Any, torch.dtype], Buffer] = {}
 
     def neutral(self, op: str, dtype: torch.dtype) -> Access:
         """What a reduction begins with."""
         return self.number(neutral_element(op, dtype), dtype)
 
     def number(self, value: float, dtype: torch.dtype) -> Access:
-        value = float(value)
-        if (value, dtype) not in self.numbers:
+        key = (number_key(float(value)), dtype)
+        if key not in self.numbers:
             name = f"number{len(self.numbers)}"
             layout = SpyreTensorLayout([], dtype)
-            self.numbers[value, dtype] = Buffer(name, dtype, [], [], layout, constant=value)
-        return Access(self.numbers[value, dtype], LinearIndex(0, {}))
+            self.numbers[key] = Buffer(name, dtype, [], [], layout, constant=float(value))
+        return Access(self.numbers[key], LinearIndex(0, {}))
 
 
 def accumulate(op: KernelOp, numbers: Numbers) -> tuple[KernelOp, KernelOp, list[KernelOp]]:

@@ -162,7 +162,7 @@ def _pays(copy: KernelOp, reads: Reads, in_lx: dict[Buffer, int]) -> bool:
     if buffer not in in_lx:
         return False
     change = OpPrices(OpShape(copy)).effort(copy.splits, {1}) * copy.times
-    for op in {op for op, _ in reads}:
+    for op in dict.fromkeys(op for op, _ in reads):
         prices = OpPrices(OpShape(op))
         now = {i for i, access in enumerate(prices.shape.accesses) if access.buffer in in_lx}
         copies = {i for i, access in enumerate(op.inputs) if access.buffer is buffer}

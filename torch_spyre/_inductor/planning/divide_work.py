@@ -22,7 +22,7 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import STICK_BYTES
-from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits, structure
+from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits, Structure
 from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
 from torch_spyre._inductor.planning.ring_copies import RingCopies, movable
@@ -66,11 +66,13 @@ class _Asked:
     """What is asked about an op. Ops that are planned alike share the answers."""
 
     prices: OpPrices
+    cores: int
+    made_of: OpShape  # an op of the same structure, and nothing else
     liked: dict[int, list[Footprint]] = field(default_factory=dict)  # by positions of inputs
     candidates: list[Splits] = field(default_factory=list)
     copies: dict[int, RingCopies] = field(default_factory=dict)  # by positions of inputs
-    # By position and the identities of splits and footprint, which is kept beside.
-    copying: dict[tuple[int, int, int], tuple[Footprint, float]] = field(default_factory=dict)
+    # By position, the identity of splits (the shape keeps them) and what cores have.
+    copying: dict[tuple[int, int, Footprint], float] = field(default_factory=dict)
 
     @property
     def shape(self) -> OpShape:
@@ -81,32 +83,23 @@ class _Asked:
 
     def copy_microseconds(self, position: int, splits: Splits, have: Footprint) -> float:
         """To bring cores an input over the ring from those that have it so; infinite: cannot be."""
-        key = position, id(splits), id(have)
+        key = position, id(splits), have
         known = self.copying.get(key)
         if known is None:
             if position not in self.copies:
-                self.copies[position] = RingCopies(self.shape, position)
-            known = have, self.copies[position].microseconds(splits, have)
-            self.copying[key] = known
-        return known[1]
-
-
-@dataclass(frozen=True)
-class _Like:
-    """An op, equal to all that are planned alike."""
-
-    structure: tuple[object, ...]
-    cores: int
-    op: KernelOp = field(compare=False)
+                self.copies[position] = RingCopies(self.made_of, position)
+            known = self.copying[key] = self.copies[position].microseconds(splits, have)
+        return known
 
 
 @functools.lru_cache(maxsize=1 << 8)  # a few layers: those of a model, and variants of them
-def _asked_about(like: _Like) -> _Asked:
-    return _Asked(OpPrices(OpShape(like.op)))
+def _asked_about(structure: Structure, cores: int) -> _Asked:
+    shape = OpShape(structure.op())
+    return _Asked(OpPrices(shape), cores, shape)
 
 
 def _asked(ops: list[KernelOp]) -> list[_Asked]:
-    return [_asked_about(_Like(structure(op), config.sencores, op)).of(op) for op in ops]
+    return [_asked_about(Structure.of(op), config.sencores).of(op) for op in ops]
 
 
 @dataclass(frozen=True)
@@ -117,12 +110,12 @@ class _Home:
     leaving: float  # microseconds, to have it in device memory instead
     copies: tuple[Footprint, ...] = ()  # that came over the ring
 
-    @property
+    @functools.cached_property
     def sticks_of_core(self) -> int:
         return self.footprint.sticks_of_core + sum(each.sticks_of_core for each in self.copies)
 
     def has(self, footprint: Footprint) -> bool:
-        return footprint is self.footprint or any(footprint is each for each in self.copies)
+        return footprint == self.footprint or footprint in self.copies
 
 
 @dataclass
@@ -144,7 +137,7 @@ class _State:
         return self.value - best.value < sum(
             home.leaving + WAIT_US
             for buffer, home in self.homes.items()
-            if buffer not in best.homes or best.homes[buffer].footprint is not home.footprint
+            if buffer not in best.homes or best.homes[buffer].footprint != home.footprint
         )
 
 
@@ -180,7 +173,7 @@ class _Reader:
         """How it would read the result, if it alone were asked."""
         shape, known = self.shape, self.asked.liked
         if self.position not in known:
-            ways = _in_turns(shape, _free(shape), config.sencores)
+            ways = _in_turns(shape, _free(shape), self.asked.cores)
             ways.sort(key=shape.largest_part)
             known[self.position] = [shape.footprints(way)[self.position] for way in ways[:LIKED]]
         return known[self.position]
@@ -200,7 +193,7 @@ class _Reader:
         return sum(
             min(own.leaving, home.leaving)
             for position, home in self.others(homes)
-            if wanted[position] is not home.footprint
+            if wanted[position] != home.footprint
         )
 
 
@@ -241,8 +234,7 @@ def _advanced(beam: list[_State], step: _Step) -> list[_State]:
             after.expected = reader.expected(after.homes, home) if reader and home else 0
             best = min(best, after.value)
             key = frozenset(
-                (buffer, id(home.footprint), *map(id, home.copies))
-                for buffer, home in after.homes.items()
+                (buffer, home.footprint, *home.copies) for buffer, home in after.homes.items()
             )
             if key not in found or after.cost < found[key].cost:
                 found[key] = after
@@ -311,9 +303,9 @@ def _candidates(asked: _Asked) -> list[Splits]:
     if asked.candidates:
         return asked.candidates
     shape, prices = asked.shape, asked.prices
-    candidates = _in_turns(shape, _free(shape), config.sencores)
+    candidates = _in_turns(shape, _free(shape), asked.cores)
     if shape.contracted is not None:
-        candidates += _even(shape, max(map(_cores, candidates)))
+        candidates += _even(shape, max(map(_cores, candidates)), asked.cores)
     candidates = _within_span(shape, candidates)
 
     def preference(splits: Splits) -> tuple[float, int, list[int]]:
@@ -322,7 +314,7 @@ def _candidates(asked: _Asked) -> list[Splits]:
         of_result = splits.get(shape.contracted, 1)
         return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
-    asked.candidates += sorted(candidates, key=preference)[:TRIED]
+    asked.candidates[:] = sorted(candidates, key=preference)[:TRIED]  # of two threads, the same
     return asked.candidates
 
 
@@ -351,17 +343,17 @@ def _free(shape: OpShape) -> list[Symbol]:
     return [s for s in shape.op.space if shape.units[s] > 1 and shape.may_split(s)]
 
 
-def _even(shape: OpShape, cores: int) -> list[Splits]:
+def _even(shape: OpShape, least: int, most: int) -> list[Splits]:
     """Ways to split a matrix product into equal parts, for as many cores as there is work for."""
     found: list[dict[Symbol, int]] = [{}]
     for symbol, units in shape.units.items():
         found = [
             splits | {symbol: parts}
             for splits in found
-            for parts in range(1, config.sencores // _cores(splits) + 1)
+            for parts in range(1, most // _cores(splits) + 1)
             if units % parts == 0
         ]
-    return [shape.the(splits) for splits in found if _cores(splits) >= cores]
+    return [shape.the(splits) for splits in found if _cores(splits) >= least]
 
 
 def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:

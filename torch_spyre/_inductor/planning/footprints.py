@@ -11,28 +11,34 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import torch
 from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL, RESTICKIFY, device_bytes, stick_symbol
+from torch_spyre._inductor.views import LinearIndex
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
 Splits = Mapping[Symbol, int]
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Which sticks of a buffer the cores touch. Equal ones: every core touches the same."""
+class Footprint(NamedTuple):
+    """Which sticks of a buffer the cores touch. Equal ones: every core touches the same.
+
+    Planning compares and hashes very many. Tuples do so by value, and still fast.
+    """
 
     cores: int
     begin: int  # of the first core, in sticks
     moves: tuple[tuple[int, int, int], ...]  # (cores to the next part, parts, sticks between them)
     shape: tuple[tuple[int, int, int], ...]  # (stride, count, count of all cores if uneven)
-    # Cores that share a tile of a product touch what is each other's: equal to none but itself.
-    cohort: int = 0
+    # Of cores that share a tile of a product, and so touch what is each other's: the product. It is
+    # equal to no other, and neither are its footprints.
+    cohort: KernelOp | None = None
 
     @property
     def span(self) -> int:
@@ -43,14 +49,14 @@ class Footprint:
     def end(self) -> int:
         return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
 
-    @functools.cached_property
+    @property
     def sticks_of_core(self) -> int:
         """Of the core that has most."""
         return math.prod(count for _, count, _ in self.shape)
 
     def within(self, other: Footprint) -> bool:
         """Whether every core touches a part of what it has there, from where that begins."""
-        if self is other:
+        if self == other:
             return True
         mine, theirs = ((each.cores, each.begin, each.moves) for each in (self, other))
         if mine != theirs or self.cohort or other.cohort:
@@ -72,12 +78,6 @@ class Footprint:
         return self.begin < other.end and other.begin < self.end
 
 
-@functools.lru_cache(maxsize=1 << 12)
-def _the(footprint: Footprint) -> Footprint:
-    """One object for all that are equal: planning compares and hashes very many."""
-    return footprint
-
-
 class OpShape:
     """An op's loops in units that cores can share: sticks where any tensor has its sticks."""
 
@@ -96,10 +96,10 @@ class OpShape:
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
         # Planning asks for the same again and again, and to hash symbols takes long: what is known
-        # is found by identity, and its key kept beside it.
+        # of splits is found by their identity, and they are kept beside it.
         self._splits: dict[tuple[tuple[Symbol, int], ...], dict[Symbol, int]] = {}
         self._footprints: dict[int, tuple[Splits, list[Footprint]]] = {}
-        self._like: dict[tuple[int, int], tuple[Footprint, dict[Symbol, int] | None]] = {}
+        self._like: dict[tuple[int, Footprint], dict[Symbol, int] | None] = {}
 
     def of(self, op: KernelOp) -> OpShape:
         """That of an op which differs in its buffers only: both share what is known of either."""
@@ -172,8 +172,8 @@ class OpShape:
             if of_all > 1:
                 uneven = of_all if count * parts != of_all else 0
                 shape.append((walk.sticks(symbol, unit), count, uneven))
-        cohort = id(self.op) if self.contracted in order else 0
-        return _the(Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort))
+        cohort = self.op if self.contracted in order else None
+        return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
 
     def each_core_has_its_own(self, position: int, splits: Splits) -> bool:
         """Whether the cores together touch all of a buffer, each a part of its own."""
@@ -215,10 +215,10 @@ class OpShape:
 
     def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
-        key = position, id(footprint)
+        key = position, footprint
         if key not in self._like:
-            self._like[key] = footprint, self._splits_like(position, footprint)
-        return self._like[key][1]
+            self._like[key] = self._splits_like(position, footprint)
+        return self._like[key]
 
     def _splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
         walk = self.walk(position)
@@ -246,17 +246,45 @@ class OpShape:
         return self.the({symbol: splits.get(symbol, 1) for symbol in places})
 
 
-def structure(op: KernelOp) -> tuple[object, ...]:
-    """All that the shape of an op depends on."""
-    accesses = [
-        (
-            *(access.index.offset, *access.index.strides.items(), access.buffer.dtype),
-            *(*layout.device_size, *layout.stride_map),
+class _Touch(NamedTuple):
+    """All that the shape of an op depends on in one of its accesses."""
+
+    offset: int
+    strides: tuple[tuple[Symbol, int], ...]
+    dtype: torch.dtype
+    layout: SpyreTensorLayout | None
+
+    @staticmethod
+    def of(access: Access) -> _Touch:
+        buffer, index = access.buffer, access.index
+        return _Touch(index.offset, tuple(index.strides.items()), buffer.dtype, buffer.layout)
+
+    def access(self) -> Access:
+        buffer = Buffer("", self.dtype, [], [], self.layout)
+        return Access(buffer, LinearIndex(self.offset, dict(self.strides)))
+
+
+class Structure(NamedTuple):
+    """All that the shape of an op depends on. Who keeps something of ops by their structure makes
+    it of :meth:`op`, which is made of nothing else."""
+
+    name: str
+    space: tuple[tuple[Symbol, int], ...]
+    alike: frozenset[Symbol]
+    held: tuple[tuple[Symbol, int], ...]
+    touches: tuple[_Touch, ...]
+
+    @staticmethod
+    def of(op: KernelOp) -> Structure:
+        space, held = tuple(op.space.items()), tuple(op.held.items())
+        return Structure(
+            op.op, space, op.alike, held, tuple(map(_Touch.of, (*op.inputs, op.output)))
         )
-        for access in (*op.inputs, op.output)
-        if (layout := access.buffer.layout) is not None
-    ]
-    return op.op, op.alike, *op.held.items(), *op.space.items(), *accesses
+
+    def op(self) -> KernelOp:
+        *inputs, output = (touch.access() for touch in self.touches)
+        held = dict(self.held)
+        return KernelOp(self.name, dict(self.space), inputs, output, held=held, alike=self.alike)
 
 
 class _Walk:

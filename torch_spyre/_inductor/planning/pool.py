@@ -9,7 +9,7 @@ What a loop touches lives as long as the loop, unless it holds a tile, made anew
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from torch_spyre._inductor import config
@@ -35,7 +35,7 @@ class _Local:
     footprint: Footprint | None  # None: not the same in all ops
     dies: int = 0  # last op that touches it
     last_step: int = 0
-    same_elements: frozenset[Buffer] = frozenset()  # inputs of its op, read where it is written
+    same_elements: Sequence[Buffer] = ()  # inputs of its op, read where it is written
     place: int = 0
 
     @property
@@ -148,10 +148,10 @@ def _takes_place_of(new: _Local, old: _Local) -> bool:
     return old.dies < new.born or (old.dies == new.born and old.buffer in new.same_elements)
 
 
-def same_elements(op: KernelOp) -> frozenset[Buffer]:
+def same_elements(op: KernelOp) -> list[Buffer]:
     """Inputs of a pointwise op whose elements lie as those of its result, on the same core."""
     if OPS[op.op].kind != "pointwise" or op.held:
-        return frozenset()
+        return []
     layout, index = op.output.buffer.layout, op.output.index
     other = {a.buffer for a in op.inputs if (a.buffer.layout, a.index) != (layout, index)}
-    return frozenset(a.buffer for a in op.inputs) - other
+    return [buffer for buffer in dict.fromkeys(a.buffer for a in op.inputs) if buffer not in other]

@@ -65,8 +65,7 @@ class RingCopies:
                 alike=frozenset(op.space) - self._moving,
             )
         )
-        # By the identity of footprints, which are kept beside.
-        self._held: dict[int, tuple[Footprint, Splits | None]] = {}
+        self._held: dict[Footprint, Splits | None] = {}
 
     def microseconds(self, splits: Splits, have: Footprint) -> float:
         """That a copy takes; infinite if there is none."""
@@ -93,13 +92,12 @@ class RingCopies:
             return None
         if self._shape.footprints(splits)[1] != self._reader.footprints(splits)[self._position]:
             return None
-        known = self._held.get(id(have))
-        if known is None:
+        if have not in self._held:
             like = None
             if math.prod(parts for _, parts, _ in have.moves) == have.cores:
                 like = self._shape.splits_like(0, have)
             if like is not None:
                 like = {s: n for s, n in like.items() if s in self._moving}
                 like = like if self._shape.footprint(0, like) == have else None
-            known = self._held[id(have)] = have, like
-        return known[1]
+            self._held[have] = like
+        return self._held[have]

@@ -41,7 +41,7 @@ def shrink(ops: list[KernelOp]) -> None:
     """Locals that only the ops in a loop know become as large as a tile."""
     touches: dict[Buffer, list[KernelOp]] = {}
     for op in ops:
-        for buffer in {a.buffer for a in (*op.inputs, op.output) if a.buffer.local}:
+        for buffer in dict.fromkeys(a.buffer for a in (*op.inputs, op.output) if a.buffer.local):
             touches.setdefault(buffer, []).append(op)
     for buffer, users in touches.items():
         for loop in _shared(users):

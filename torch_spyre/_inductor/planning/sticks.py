@@ -250,8 +250,8 @@ def _given_stick(access: Access, space: dict[Symbol, int]) -> Stick:
     if expressible(access, space):
         return stick_symbol(access, space)
     # A copy is made around the launch, dense in the order of memory.
-    own = symbols_of(access)
-    return min(own, key=lambda symbol: abs(access.index.strides[symbol]), default=None)
+    strides = {symbol: abs(stride) for symbol, stride in access.index.strides.items() if stride}
+    return min(strides, key=strides.__getitem__, default=None)
 
 
 # -------------------------------------------------------------------------------------------- costs

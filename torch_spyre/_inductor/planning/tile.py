@@ -265,8 +265,9 @@ class _Run:
         self, body: Sequence[KernelOp], partials: Sequence[Buffer], made: _Made
     ) -> list[KernelOp]:
         """Ops for the last tiles, the smaller ones; those of the body keep the others."""
-        own = {a.buffer for op in body for a in (*op.inputs, op.output) if a.buffer.local}
-        own -= {a.buffer for op in made.ops if op not in body for a in (*op.inputs, op.output)}
+        touched = (a.buffer for op in body for a in (*op.inputs, op.output) if a.buffer.local)
+        others = {a.buffer for op in made.ops if op not in body for a in (*op.inputs, op.output)}
+        own = [buffer for buffer in dict.fromkeys(touched) if buffer not in others]
         places = {buffer: self._place(buffer, body) for buffer in own}
         rests = []
         for op in body:
