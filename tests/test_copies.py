@@ -456,3 +456,29 @@ def test_other_copies_do_not_warn():
         warnings.simplefilter("error")
         card = values(torch.float32).to("spyre")
         card.half().to("spyre:1", non_blocking=True).cpu()
+
+
+# --------------------------------------------------------------------------------- lazy clones
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32, torch.bool], ids=str)
+def test_a_lazy_clone_is_a_tensor_of_its_own(dtype):
+    host = torch.arange(30).reshape(5, 6).to(dtype)
+    card = host.to("spyre")
+    for view in (lambda t: t, lambda t: t.t(), lambda t: t[1:4, ::2], lambda t: t[2]):
+        source = view(card)
+        clone = torch._lazy_clone(source)
+        assert clone.device == source.device
+        assert (clone.stride(), clone.storage_offset()) == (
+            source.stride(),
+            source.storage_offset(),
+        )
+        assert torch.equal(clone.cpu(), view(host))
+        clone.zero_()
+        assert torch.equal(card.cpu(), host)
+
+
+def test_a_lazy_clone_has_a_gradient():
+    x = torch.ones(3, device="spyre", requires_grad=True)
+    torch._lazy_clone(x).mul(2).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]

@@ -212,6 +212,33 @@ def test_forking_while_threads_use_the_device_never_hangs():
     assert run_started(code) == ["RuntimeError"]
 
 
+def test_forking_while_threads_pin_memory_never_hangs_the_child():
+    """Whether the device has started or not: pinned memory is the host's."""
+    code = """
+    stop = threading.Event()
+    def busy():
+        while not stop.is_set():
+            for _ in range(200):
+                torch.empty(8, pin_memory=True, device="cpu").is_pinned()
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    pinned = torch.ones(100).pin_memory()
+    for thread in threads:
+        thread.start()
+    def child():
+        global pinned
+        answer = [pinned.is_pinned(), torch.empty(10).is_pinned(), pinned.sum().item()]
+        del pinned
+        return answer
+    answers = [in_child(child) for _ in range(25)]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(answers))
+    """
+    for begin in (run, run_started):
+        assert begin(code) == [[True, False, 100]] * 25
+
+
 def test_the_child_of_a_process_that_has_not_started_works():
     code = """
     torch.spyre.is_available(), torch.spyre.device_count(), torch.spyre.Stream()

@@ -398,6 +398,12 @@ def test_ten_thousand_iterations_leak_nothing():
 # ---------------------------------------------------------------------------- what the host may see
 
 
+def test_no_device_address_is_shown_to_python():
+    """But for data_ptr(), which PyTorch has, and which faults."""
+    names = {f"{owner}.{name}" for owner in dir(_C) for name in dir(getattr(_C, owner))}
+    assert not [name for name in names | set(dir(_C)) if "address" in name or "handle" in name]
+
+
 def test_host_code_that_dereferences_a_device_pointer_faults():
     code = """
     import ctypes, torch

@@ -1,7 +1,10 @@
 """Moving modules: Parameters stay the objects they were, with their ties, optimizers and hooks."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
+from subprocesses import forked
 from torch import nn
 
 from torch_spyre._C import SpyreTensorLayout
@@ -418,3 +421,143 @@ def test_lazy_modules_stay_lazy(device):
     module = nn.LazyLinear(4).to(device)
     assert module.has_uninitialized_params()
     assert module.weight.device.type == device
+
+
+# ----------------------------------------------------------------------------------- all or nothing
+
+
+class Faulty(nn.Module):
+    """A module with a parameter, whose turn comes last, that cannot be moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Tied()
+        self.recurrent = nn.LSTM(4, 5)
+        self.last = nn.Linear(3, 4)
+        self.body.decoder.weight.grad = torch.ones(70, 48)
+
+
+def state(module: nn.Module) -> list[object]:
+    """Where everything lies, and what it is."""
+    gradients = {f"{n}.grad": p.grad for n, p in module.named_parameters() if p.grad is not None}
+    tensors = {**everything(module), **gradients}
+    return [(name, id(t), t.device, t.data_ptr(), t.dtype) for name, t in tensors.items()]
+
+
+def test_a_module_that_does_not_fit_is_left_as_it_was():
+    code = """
+        import json, torch
+        from torch import nn
+
+        model = nn.Sequential(nn.Linear(256, 256), nn.BatchNorm1d(256), nn.Linear(256, 4096))
+        model[0].weight.grad = torch.ones(256, 256)
+        inputs = torch.randn(3, 256)
+        model.eval()
+
+        def state():
+            tensors = [*model.parameters(), *model.buffers(), model[0].weight.grad]
+            return [(id(t), str(t.device), t.data_ptr()) for t in tensors]
+
+        before, expected = state(), model(inputs)
+        try:
+            model.to("spyre")
+        except torch.OutOfMemoryError as error:
+            print(json.dumps([
+                state() == before, torch.equal(model(inputs), expected),
+                torch.spyre.memory_allocated(), "out of memory" in str(error),
+            ]))
+        """
+    assert forked(code, SPYRE_CARD_MEMORY="2M").value == [True, True, 0, True]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whatever_goes_wrong_nothing_has_moved(error):
+    module = Faulty()
+    before, expected = state(module), copies(module)
+    last = module.last.bias
+    calls = []
+
+    def convert(tensor):
+        calls.append(tensor)
+        if tensor is last:
+            raise error("no")
+        return tensor.to("spyre")
+
+    torch.spyre.init()
+    with pytest.raises(error):
+        module._apply(convert)
+    assert len(calls) > 5
+    assert state(module) == before
+    check_values(module, expected)
+    assert module.to("spyre").last.bias.is_spyre
+
+
+def test_what_a_part_says_while_it_is_exchanged_undoes_all():
+    class Stubborn(nn.Linear):
+        def _apply(self, fn, recurse=True):
+            super()._apply(fn, recurse)
+            raise RuntimeError("not me")
+
+    module = nn.Sequential(Tied(), nn.LSTM(4, 5), Stubborn(3, 4))
+    module[0].mask.requires_grad_(False)
+    before, expected = state(module), copies(module)
+    with pytest.raises(RuntimeError, match="not me"):
+        module.to("spyre")
+    assert state(module) == before
+    check_values(module, expected)
+
+
+def test_no_switch_of_the_process_is_touched(monkeypatch):
+    monkeypatch.setattr(torch.__future__, "set_swap_module_params_on_conversion", None)
+    monkeypatch.setattr(torch.__future__, "set_overwrite_module_params_on_conversion", None)
+    module = Tied().to("spyre").cpu()
+    assert module.decoder.weight is module.embedding.weight
+
+
+def test_modules_move_in_several_threads():
+    modules = [Tied() for _ in range(4)]
+    expected = [copies(module) for module in modules]
+
+    def move(module):
+        for _ in range(5):
+            module.to("spyre").cpu()
+        return module.to("spyre")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(move, modules)) == modules
+    for module, values in zip(modules, expected, strict=True):
+        assert module.decoder.weight is module.embedding.weight
+        check_values(module, values)
+
+
+def test_the_first_thing_a_process_does_may_be_to_move_a_module():
+    code = """
+        import torch
+        model = torch.nn.Linear(200, 70)
+        model.register_buffer("one", torch.ones(2))
+        model.register_buffer("two", model.one)
+        weight = model.weight
+        model.to("spyre")
+        print([model.weight is weight, model.one is model.two, list(
+            weight.device_tensor_layout().device_size)])
+    """
+    assert forked(code.replace("True", "1")).output == "[True, True, [3, 200, 32]]"
+
+
+def test_what_is_moved_by_hand_stays_the_object_it_is():
+    parameter = nn.Parameter(torch.ones(3))
+    parameter.data = torch.full((3,), 2.0, device="spyre")
+    assert parameter.is_spyre
+    (parameter * 2).sum().backward()
+    assert parameter.grad.tolist() == [2, 2, 2]
+    parameter.data = torch.zeros(3)
+    assert parameter.device.type == "cpu"
+
+
+def test_data_under_a_layout_of_its_own_keeps_it():
+    """`view(dtype)` shows the memory of one format as another."""
+    numbers = torch.arange(64, dtype=torch.float32)
+    for device in ("cpu", "spyre"):
+        parameter = nn.Parameter(torch.zeros(64, device=device), requires_grad=False)
+        parameter.data = numbers.to("spyre").view(torch.int32)
+        assert torch.equal(parameter.cpu(), numbers.view(torch.int32))

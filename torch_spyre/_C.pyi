@@ -93,6 +93,13 @@ def set_downcast_warning(enabled: bool) -> None: ...
 
 # layouts
 def get_spyre_tensor_layout(tensor: torch.Tensor) -> SpyreTensorLayout: ...
+def _find_layout(tensor: torch.Tensor) -> SpyreTensorLayout | None:
+    """None for tensors of other devices, and for those that are on this one in name only."""
+
+def _turn_weights(turned: bool) -> bool:
+    """Until it is set again on this thread, new row-major matrices have their rows in the stick.
+    Returns what it was."""
+
 def set_spyre_tensor_layout(tensor: torch.Tensor, layout: SpyreTensorLayout) -> None: ...
 def spyre_empty_with_layout(
     size: list[int], stride: list[int], dtype: torch.dtype, layout: SpyreTensorLayout
@@ -153,6 +160,9 @@ def _spyre_get_allocator_stats(device: int) -> dict[str, int]: ...
 def _spyre_reset_accumulated_stats(device: int) -> None: ...
 def _spyre_reset_peak_stats(device: int) -> None: ...
 def _memory_info(device: int) -> dict[str, int]: ...
+def _host_memory_stats() -> dict[str, int]: ...
+def _reset_accumulated_host_memory_stats() -> None: ...
+def _reset_peak_host_memory_stats() -> None: ...
 
 # random numbers
 def manual_seed(seed: int, device: int = -1) -> None: ...
@@ -187,8 +197,6 @@ class _Program:
     def __init__(self, binary: bytes, device: int = -1) -> None: ...
     @property
     def bytes(self) -> int: ...
-    @property
-    def device_address(self) -> int: ...
     def launch(self, operands: Sequence[torch.Tensor]) -> None: ...
 
 class _Kernel:
@@ -220,6 +228,31 @@ def _empty_strided(
     size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: int
 ) -> torch.Tensor:
     """What compiled graphs allocate with. Positional arguments only."""
+
+# doors in functions of PyTorch and safetensors
+
+def _open_layout_doors(
+    empty: Callable[..., Any],
+    to: Callable[..., Any],
+    make: Callable[..., torch.Tensor],
+    move: Callable[..., torch.Tensor],
+) -> None:
+    """Calls of ``empty`` and ``to`` with ``device_layout=`` go to ``make`` and ``move``."""
+
+def _keep_attribute(cpu: Callable[..., Any], name: str) -> None:
+    """What ``Tensor.to`` and ``cpu`` return has this attribute of the tensor, if there is one."""
+
+def _open_module_door(parse_to: Callable[..., Any], act: Callable[[], None]) -> None:
+    """``act`` is called when somebody parses the arguments of ``to()`` and the card is meant."""
+
+def _open_byteswap_door(byteswap: Callable[..., Any]) -> None:
+    """It refuses device memory."""
+
+def _open_safetensors_door(safe_open: type, act: Callable[..., Any]) -> None:
+    """Calls with the card for a device go to ``act``, which may return NotImplemented."""
+
+def _on_first_use(act: Callable[[], None]) -> None:
+    """``act`` is called once, before a card is opened or a tensor is made for one."""
 
 # the cost model: torch_spyre.cost
 

@@ -38,7 +38,7 @@ def __getattr__(name: str) -> object:
 
 
 def _autoload() -> None:
-    """Register the device with PyTorch. Called once, at the end of ``import torch``."""
+    """Register the device with PyTorch, once. Called at the end of ``import torch``."""
     import atexit
     import os
 
@@ -46,9 +46,11 @@ def _autoload() -> None:
 
     from torch_spyre.constants import DEVICE_NAME
 
+    if hasattr(torch, DEVICE_NAME):
+        return
     torch.utils.rename_privateuse1_backend(DEVICE_NAME)
 
-    from torch_spyre import _C, device, logging_config, patches, shutdown
+    from torch_spyre import _C, device, logging_config, patches, public_names, shutdown
     from torch_spyre.backend import cache_artifact
     from torch_spyre.ops import experts as experts  # kernels of ops that others define
     from torch_spyre.ops import fallbacks as fallbacks  # tells Python about fallbacks
@@ -57,6 +59,7 @@ def _autoload() -> None:
     # The class methods must exist before torch.utils generates Tensor.spyre() and friends.
     torch.utils.generate_methods_for_privateuse1_backend(for_module=False)
     patches.apply()
+    public_names.open_doors()
     cache_artifact.register()
     logging_config.initialize()
     atexit.register(shutdown.shut_down)

@@ -28,7 +28,7 @@ VARIABLES = [
         "256M",
         "freed device memory a software card keeps for reuse before it returns it to the host",
     ),
-    Variable("SPYRE_CARD_THREADS", "all cores", "host threads a software card works with"),
+    Variable("SPYRE_CARD_THREADS", "usable cores", "host threads a software card works with"),
     Variable(
         "SPYRE_CARD_SIMD",
         "best",
@@ -62,7 +62,7 @@ VARIABLES = [
     Variable(
         "TORCH_SPYRE_CACHE_DIR",
         "Inductor's",
-        "directory of compiled kernels; by default one in Inductor's cache directory",
+        "where the directory of compiled kernels is; by default in Inductor's cache directory",
     ),
     Variable("TORCH_SPYRE_DEBUG", "0", "1: log allocations, copies and device starts to stderr"),
     Variable(

@@ -1,9 +1,12 @@
-"""Moving modules to the card and back."""
+"""Moving modules to the card and back: all of a module, or nothing."""
 
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
+from torch.nn.parameter import is_lazy
 
 from torch_spyre import _C
 from torch_spyre.checkpoints import MappedFiles
@@ -12,135 +15,154 @@ from torch_spyre.constants import DEVICE_NAME
 
 def on_spyre(model: torch.nn.Module) -> bool:
     """Whether any parameter or buffer of the module lies on a card."""
-    tensors = (*model.parameters(), *model.buffers())
-    return any(tensor.device.type == DEVICE_NAME for tensor in tensors)
+    return any(map(_on_card, (*model.parameters(), *model.buffers())))
 
 
 def load_model_to_spyre(
     model: torch.nn.Module, dtype: torch.dtype | None = None
 ) -> torch.nn.Module:
     """Move a module to the current device in place, and return it: ``model.to("spyre", dtype)``."""
-    return move_module(model, torch.device(DEVICE_NAME), dtype)
+    return model.to(torch.device(DEVICE_NAME), dtype)
 
 
-def move_module(
-    model: torch.nn.Module,
-    device: torch.device | None,
-    dtype: torch.dtype | None = None,
-    non_blocking: bool = False,
+Convert = Callable[[torch.Tensor], torch.Tensor]
+Apply = Callable[[torch.nn.Module, Convert, bool], torch.nn.Module]
+
+_here = threading.local()  # .moves: whether this thread is at it
+
+
+def convert_module(
+    apply: Apply, module: torch.nn.Module, fn: Convert, recurse: bool = True
 ) -> torch.nn.Module:
-    """``model.to(device, dtype)`` where the module is on a card or goes to one.
+    """``apply(module, fn, recurse)``, which is PyTorch's ``Module._apply``. If a card has to do
+    with it, everything is converted before anything is exchanged.
 
-    Floating-point tensors become ``dtype`` if one is given. Weights of linear layers are laid out
-    on the card with the output features in the stick, the order in which the matrix unit reads
-    them. Nothing has moved if it raises.
+    If it raises, the module is as it was. A tensor that a module has in several places is converted
+    once, and stays one. Weights of linear layers are laid out on the card with the output features
+    in the stick, the order in which the matrix unit reads them.
     """
-    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-        raise TypeError(
-            "nn.Module.to only accepts floating point or complex dtypes, "
-            f"but got desired dtype={dtype}"
-        )
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    for name, tensor in tensors.items():
-        target = _target(tensor, device, dtype)
-        if tensor.is_meta and target[0].type != "meta":
-            raise NotImplementedError(
-                f"{name}: Cannot copy out of meta tensor; no data! Please use "
-                "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving module "
-                "from meta to a different device."
-            )
-        if target[0].type == DEVICE_NAME:
-            try:
-                _C.get_device_dtype(target[1])
-            except TypeError as error:
-                raise ValueError(
-                    f"{name}: dtype {target[1]} has no Spyre device representation. {error}"
-                    " Give a dtype: model.to('spyre', torch.float16)"
-                ) from None
+    if getattr(_here, "moves", False):  # a part of a module that is on its way
+        return apply(module, fn, recurse)
+    tensors = list(_tensors(module, recurse))
+    move = _Move(module, fn)
+    if not any(map(_on_card, tensors)):
+        first = next(iter(tensors), None)  # it shows where they go
+        if first is None or not _on_card(move(first)):
+            return apply(module, lambda each: move(each) if each is first else fn(each), recurse)
+    before = _State(module, recurse)
+    try:
+        for tensor in tensors:
+            move(tensor)
+        _here.moves = True
+        return apply(module, move, recurse)
+    except BaseException:
+        move.done.clear()  # who handles the error has the memory back, though it knows this frame
+        before.restore()
+        raise
+    finally:
+        _here.moves = False
 
-    files = MappedFiles()
-    weights = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
 
-    def move(tensor: torch.Tensor) -> torch.Tensor:
-        moved = copied(tensor)
-        if moved.device.type == DEVICE_NAME and not non_blocking and not is_lazy(tensor):
-            files.give_back_pages(tensor)
-        return moved
+def _on_card(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == DEVICE_NAME
 
-    def copied(tensor: torch.Tensor) -> torch.Tensor:
-        where, what = _target(tensor, device, dtype)
-        if id(tensor) not in weights or where.type != DEVICE_NAME or is_lazy(tensor):
-            return tensor.to(where, what, non_blocking=non_blocking)
-        size = list(tensor.shape)
-        layout = _C.SpyreTensorLayout(size, [size[1], 1], what, [1, 0])
-        if tensor.device.type == DEVICE_NAME and not _lies_as_created(tensor):
-            return tensor.to(where, what, non_blocking=non_blocking)  # somebody chose its layout
-        weight = _C.empty_with_layout(size, layout, what, where)
-        return weight.copy_(tensor, non_blocking=non_blocking)
 
-    return convert_module(model, move)
+def _tensors(module: torch.nn.Module, recurse: bool) -> Iterator[torch.Tensor]:
+    """Those of a module in the order in which ``Module._apply`` converts them."""
+    if recurse:
+        for child in module.children():
+            yield from _tensors(child, recurse)
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            yield parameter
+            if parameter.grad is not None:
+                yield parameter.grad
+    yield from (buffer for buffer in module._buffers.values() if buffer is not None)
+
+
+class _Move:
+    """``fn``, called once for each tensor of a module."""
+
+    def __init__(self, module: torch.nn.Module, fn: Convert) -> None:
+        self.module = module
+        self.fn = fn
+        self.weights = {id(m.weight) for m in module.modules() if isinstance(m, torch.nn.Linear)}
+        self.files = MappedFiles()
+        # By identity. The source is kept, too: another tensor must not get its id meanwhile.
+        self.done: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in self.done:
+            self.done[id(tensor)] = tensor, self._converted(tensor)
+        return self.done[id(tensor)][1]
+
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        convert = self._weight if id(tensor) in self.weights and not is_lazy(tensor) else self.fn
+        try:
+            with torch.no_grad():
+                converted = convert(tensor)
+        except TypeError as error:
+            refused = re.search(r"Spyre backend does not support dtype (torch\.\w+)", str(error))
+            if refused is None:
+                raise
+            raise ValueError(
+                f"{self._name(tensor)}: dtype {refused[1]} has no Spyre device representation. "
+                f"{error} Give a dtype: model.to('spyre', torch.float16)"
+            ) from None
+        if _on_card(converted) and not is_lazy(tensor):
+            self.files.give_back_pages(tensor)
+        return converted
+
+    def _weight(self, tensor: torch.Tensor) -> torch.Tensor:
+        if _on_card(tensor) and not _lies_as_created(tensor):
+            return self.fn(tensor)  # somebody chose its layout
+        before = _C._turn_weights(True)
+        try:
+            weight = self.fn(tensor)
+        finally:
+            _C._turn_weights(before)
+        found = _C._find_layout(weight)
+        if found is None or weight.dim() != 2:
+            return weight
+        size = list(weight.shape)
+        layout = _C.SpyreTensorLayout(size, [size[1], 1], weight.dtype, [1, 0])
+        if found == layout:
+            return weight
+        return _C.empty_with_layout(size, layout, weight.dtype, weight.device).copy_(weight)
+
+    def _name(self, tensor: torch.Tensor) -> str:
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        return next((name for name, each in named if each is tensor), "a gradient")
 
 
 def _lies_as_created(tensor: torch.Tensor) -> bool:
     """Whether a tensor on the card has the layout of a new one, as loaded weights do."""
-    return _C.get_spyre_tensor_layout(tensor) == _C.SpyreTensorLayout(
-        list(tensor.shape), tensor.dtype
-    )
+    return _C._find_layout(tensor) == _C.SpyreTensorLayout(list(tensor.shape), tensor.dtype)
 
 
-def _target(
-    tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None
-) -> tuple[torch.device, torch.dtype]:
-    converts = dtype is not None and (tensor.is_floating_point() or tensor.is_complex())
-    return device or tensor.device, dtype if converts and dtype is not None else tensor.dtype
+class _State:
+    """What a module consists of."""
+
+    def __init__(self, module: torch.nn.Module, recurse: bool) -> None:
+        modules = list(module.modules()) if recurse else [module]
+        tables: list[dict[str, Any]] = [m._parameters for m in modules]
+        tables += [m._buffers for m in modules]
+        self.tables = [(table, dict(table)) for table in tables]
+        self.data = [
+            (parameter, parameter.data, parameter.grad, _data(parameter.grad))
+            for parameter in module.parameters(recurse)
+        ]
+
+    def restore(self) -> None:
+        for table, entries in self.tables:
+            table.update(entries)
+        for parameter, data, gradient, gradient_data in self.data:
+            parameter.grad = None
+            parameter.data = data
+            if gradient is not None and gradient_data is not None:
+                gradient.data = gradient_data
+                parameter.grad = gradient
 
 
-def convert_module(
-    model: torch.nn.Module,
-    convert: Callable[[torch.Tensor], torch.Tensor],
-    recurse: bool = True,
-) -> torch.nn.Module:
-    """Apply ``convert`` to parameters and buffers, keeping Parameter objects.
-
-    A CPU and a spyre tensor have different implementations, so ``param.data = moved`` cannot work,
-    and PyTorch would make new Parameters, one for each place that holds a tied weight. Exchanging
-    what is inside them keeps ties, optimizers, hooks and attributes valid.
-    """
-    converted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def once(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in converted:
-            # The source is kept too: its id must not be taken by another tensor meanwhile.
-            converted[id(tensor)] = (tensor, convert(tensor))
-        return converted[id(tensor)][1]
-
-    kept = [
-        (p, type(p), dict(p.__dict__), p._backward_hooks, p._post_accumulate_grad_hooks)
-        for p in model.parameters(recurse)
-    ]
-    seen: set[int] = set()
-
-    def swap(tensor: torch.Tensor) -> torch.Tensor:
-        # Parameters are exchanged in place: met again, they are converted already.
-        if isinstance(tensor, torch.nn.Parameter):
-            if id(tensor) in seen:
-                return tensor
-            seen.add(id(tensor))
-            return convert(tensor)
-        return once(tensor)
-
-    before = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        model._apply(swap, recurse=recurse)
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(before)
-        for parameter, kind, attributes, hooks, post_hooks in kept:
-            if issubclass(kind, UninitializedTensorMixin):
-                parameter.__class__ = kind
-            parameter.__dict__.update(attributes)
-            if hooks is not None:
-                parameter._backward_hooks = hooks
-            if post_hooks is not None:
-                parameter._post_accumulate_grad_hooks = post_hooks
-    return model
+def _data(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.data

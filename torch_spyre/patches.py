@@ -1,12 +1,19 @@
 """Every change this package makes to PyTorch's own objects, with the hook that would replace it.
 
-Each patch acts on spyre tensors only and hands everything else to the original, or does the same as
-the original in less time.
+There are three times for it.
+
+* When PyTorch is imported (:func:`apply`), names are added, and some built-in functions learn to do
+  more: they stay the objects they are, and no program that does without the card can tell
+  (``csrc/python_doors.cpp`` says how). Nothing is replaced.
+* When a process begins to use the card (:func:`in_use`), functions are replaced that PyTorch gives
+  a device no other word in. Each hands what is not about the card to the original.
+* While a graph with tensors of the card is compiled, and only then: the context managers below.
 """
 
 import contextlib
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -16,52 +23,93 @@ import torch
 from torch_spyre import _C, checkpoints
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.imports import when_imported
-from torch_spyre.model_utils import convert_module, move_module, on_spyre
+from torch_spyre.model_utils import convert_module, on_spyre
 from torch_spyre.streams import resolve_device
 
 if TYPE_CHECKING:
     from torch_spyre._inductor.plain_graphs import PlainGraphs
 
+_lock = threading.Lock()
+_used = False
+
 
 def apply() -> None:
-    """Install all patches, once."""
-    if getattr(torch.Tensor, "_spyre_tensor_patched", False):
-        return
-    _tensor_layouts()
-    _tensor_printing()
-    _storage_bytes()
-    _module_moves()
-    _gradient_scaler()
-    _compile()
+    """What every program gets that imports PyTorch."""
+    _layout_keywords()
+    _module_methods()
     _custom_ops()
-    when_imported("torch._inductor.compile_fx", _compile_fx)
-    when_imported("torch._inductor.fx_passes.joint_graph", _patterns)
+    _C._open_byteswap_door(torch._C.StorageBase._byteswap)  # type: ignore[attr-defined]
+    _C._on_first_use(in_use)
     when_imported("safetensors", checkpoints.open_for_cards)
     torch.Tensor._spyre_tensor_patched = True  # type: ignore[attr-defined]
 
 
-def _tensor_layouts() -> None:
+def in_use() -> None:
+    """What a program gets when it begins to use the card: just before its first tensor there, or
+    before the first module goes there."""
+    global _used
+    with _lock:
+        if _used:
+            return
+        _tensor_printing()
+        _module_moves()
+        _gradient_scaler()
+        _used = True
+    when_imported("torch._dynamo.device_interface", _device_interface)
+    when_imported("torch._dynamo.guards", _tensor_guards)
+    when_imported("torch._dynamo.convert_frame", _around_tracing)
+    when_imported("torch._dynamo.eval_frame", _short_module_calls)
+    when_imported("torch._inductor.compile_fx", _compile_fx)
+    when_imported("torch._inductor.fx_passes.joint_graph", _patterns)
+
+
+# ------------------------------------------------------------------------------ when imported
+
+
+def _layout_keywords() -> None:
     """``device_layout=`` of ``Tensor.to`` and ``torch.empty``, ``Tensor.device_tensor_layout``.
 
-    Missing upstream: a keyword of tensor factories that a backend may define.
+    Missing upstream: a keyword of tensor factories that a backend may define. Calls without this
+    keyword, which PyTorch refuses, go their way as ever. Modes see calls with it.
     """
 
     def device_tensor_layout(self: torch.Tensor) -> "_C.SpyreTensorLayout | None":
-        """The layout of a spyre tensor in device memory; None for other tensors."""
-        if self.device.type != DEVICE_NAME or _is_fake(self):
-            return None
-        return _C.get_spyre_tensor_layout(self)
+        """The layout of a spyre tensor in device memory; None for other tensors, and for those that
+        have no memory of their own there, such as fake ones and wrappers around tensors."""
+        return _C._find_layout(self)
 
-    torch.Tensor.device_tensor_layout = device_tensor_layout  # type: ignore[attr-defined]
-
-    original_to = torch.Tensor.to
-
-    @functools.wraps(original_to)
-    def to(
-        self: torch.Tensor, *args: Any, device_layout: Any = None, **kwargs: Any
-    ) -> torch.Tensor:
+    def empty(*size: Any, device_layout: Any, **kwargs: Any) -> torch.Tensor:
+        if device_layout is not None and kwargs.get("device") is None:
+            default = torch.get_default_device()
+            kwargs["device"] = default if default.type == DEVICE_NAME else DEVICE_NAME
+        if torch._C._is_torch_function_mode_enabled():
+            public: Any = torch.empty
+            return torch.overrides.handle_torch_function(
+                public, (), *size, device_layout=device_layout, **kwargs
+            )
         if device_layout is None:
-            return original_to(self, *args, **kwargs)
+            return torch.empty(*size, **kwargs)
+        shape = kwargs.pop("size", size[0] if len(size) == 1 and not _is_int(size[0]) else size)
+        device = torch.device(kwargs.pop("device"))
+        dtype = kwargs.pop("dtype", None) or torch.get_default_dtype()
+        requires_grad = kwargs.pop("requires_grad", False)
+        pin_memory = kwargs.pop("pin_memory", False)
+        memory_format = kwargs.pop("memory_format", None)
+        if kwargs:
+            raise TypeError(f"empty(): {', '.join(kwargs)} cannot be combined with device_layout")
+        tensor = _C.empty_with_layout(
+            list(shape), device_layout, dtype, device, pin_memory, memory_format
+        )
+        return tensor.requires_grad_(requires_grad)
+
+    def to(self: torch.Tensor, *args: Any, device_layout: Any, **kwargs: Any) -> torch.Tensor:
+        if torch.overrides.has_torch_function_unary(self):
+            public: Any = torch.Tensor.to
+            return torch.overrides.handle_torch_function(
+                public, (self,), self, *args, device_layout=device_layout, **kwargs
+            )
+        if device_layout is None:
+            return self.to(*args, **kwargs)
         copy = kwargs.pop("copy", False)
         device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         if memory_format is not None:
@@ -72,48 +120,86 @@ def _tensor_layouts() -> None:
             raise ValueError(f"a device layout needs device='{DEVICE_NAME}', got {device}")
         dtype = dtype or self.dtype
         same = self.dtype == dtype and self.device == torch.empty(0, device=device).device
-        if same and not copy and _C.get_spyre_tensor_layout(self) == device_layout:
+        if same and not copy and _C._find_layout(self) == device_layout:
             return self
         target = _C.empty_with_layout(list(self.shape), device_layout, dtype, device)
         return target.copy_(self, non_blocking=non_blocking)
 
-    torch.Tensor.to = to  # type: ignore[method-assign,assignment]
-    # Parameters without a shape yet allow methods by identity.
-    from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+    torch.Tensor.device_tensor_layout = device_tensor_layout  # type: ignore[attr-defined]
+    _C._open_layout_doors(
+        torch._C._VariableFunctions.empty,
+        torch._C.TensorBase.to,
+        empty,
+        to,
+    )
 
-    UninitializedTensorMixin._allowed_methods.append(to)
 
-    # `with torch.device(...)` recognises factories by identity and remembers them on first use.
-    from torch.utils._device import _device_constructors
+@functools.cache
+def moves_keep_names() -> None:
+    """``Tensor.to`` and ``Tensor.cpu`` give the result the names that a tensor's dimensions have.
+    Called with the first name, and so not at all in most programs.
 
-    _device_constructors()
-    original_empty = torch.empty
-
-    @functools.wraps(original_empty)
-    def empty(*size: Any, device_layout: Any = None, **kwargs: Any) -> torch.Tensor:
-        if device_layout is None:
-            return original_empty(*size, **kwargs)
-        shape = kwargs.pop("size", size[0] if len(size) == 1 and not _is_int(size[0]) else size)
-        default = torch.get_default_device()
-        fallback = default if default.type == DEVICE_NAME else DEVICE_NAME
-        device = torch.device(kwargs.pop("device", None) or fallback)
-        dtype = kwargs.pop("dtype", None) or torch.get_default_dtype()
-        requires_grad = kwargs.pop("requires_grad", False)
-        pin_memory = kwargs.pop("pin_memory", False)
-        if kwargs:
-            raise TypeError(f"empty(): {', '.join(kwargs)} cannot be combined with device_layout")
-        tensor = _C.empty_with_layout(list(shape), device_layout, dtype, device, pin_memory)
-        return tensor.requires_grad_(requires_grad)
-
-    torch.empty = empty
+    Missing upstream: attributes of a tensor that stay with its copies.
+    """
+    _C._keep_attribute(torch._C.TensorBase.cpu, "_spyre_dims")
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int | torch.SymInt)
 
 
-def _is_fake(tensor: torch.Tensor) -> bool:
-    return type(tensor) is not torch.Tensor and hasattr(tensor, "fake_mode")
+def _module_methods() -> None:
+    """``Module.spyre``; and ``Module.to``, when it reads where to, says that the card is meant."""
+
+    def spyre(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
+        """Move the module to a spyre device, the current one if none is given."""
+        return self.to(resolve_device(device) or torch.device(DEVICE_NAME))
+
+    torch.nn.Module.spyre = spyre  # type: ignore[attr-defined]
+    _C._open_module_door(torch._C._nn._parse_to, in_use)
+
+
+def _custom_ops() -> None:
+    """``torch.ops.spyre``: its ops are defined when the first of them is looked up.
+
+    Missing upstream: a hook for namespaces of ops, so that nothing is defined by an import.
+    """
+
+    class Namespace(torch._ops._OpNamespace):
+        __module__ = torch._ops.__name__  # ops are called by it in generated code
+
+        def __getattr__(self, op_name: str) -> Any:
+            from torch_spyre.ops import custom as custom  # defines them, once
+
+            return super().__getattr__(op_name)
+
+    torch.ops.spyre = Namespace("spyre")  # type: ignore[attr-defined]
+
+
+def expect_graphs() -> None:
+    """Let Inductor tell when it compiles a graph of the card in a process that has not used the
+    card yet: a compiled function may make its tensors there.
+
+    Inductor comes to a device's backend when it has chosen decompositions, too late for ours. So
+    the one that it finds before the card is in use has the function traced once more.
+    """
+    from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+    from torch._inductor.codegen import common
+
+    class Restart(type):
+        def __call__(cls, *_: Any) -> Any:
+            in_use()
+            # The only restart that a compiler may ask Dynamo for.
+            raise TensorifyScalarRestartAnalysis(restart_reason="the card is in use now")
+
+        supports_caching = property(__call__)
+
+    backend: Any = Restart("Backend", (), {})  # what Inductor asks before it compiles
+    if common.get_scheduling_for_device(DEVICE_NAME) is None:
+        common.device_codegens[DEVICE_NAME] = common.DeviceCodegen(backend, backend)
+
+
+# -------------------------------------------------------------------- when the card is in use
 
 
 def _tensor_printing() -> None:
@@ -133,56 +219,19 @@ def _tensor_printing() -> None:
     printing._tensor_str = _tensor_str
 
 
-def _storage_bytes() -> None:
-    """``UntypedStorage.byteswap`` refuses device memory.
+def _module_moves() -> None:
+    """``Module.to`` and its kin move all of a module or nothing, if the card has to do with it.
 
-    Missing upstream: the check; PyTorch dereferences the data pointer, whatever the device.
+    Missing upstream: the same. They move one tensor after the other, and what has been moved when
+    memory runs out stays where it is.
     """
-    original = torch.UntypedStorage.byteswap
+    original = torch.nn.Module._apply
 
     @functools.wraps(original)
-    def byteswap(self: torch.UntypedStorage, dtype: torch.dtype) -> None:
-        if self.device.type == DEVICE_NAME:
-            raise RuntimeError("byteswap() works on host memory: use storage.cpu() first")
-        original(self, dtype)
+    def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+        return convert_module(original, self, fn, recurse)
 
-    torch.UntypedStorage.byteswap = byteswap  # type: ignore[method-assign,assignment]
-
-
-def _module_moves() -> None:
-    """``Module.to``, ``.spyre``, ``.cpu`` and ``.to_empty`` keep Parameter objects, and so ties.
-
-    Missing upstream: CPU and PrivateUse1 tensors as compatible types for ``param.data = moved``.
-    """
-    module = torch.nn.Module
-    original_to, original_cpu, original_to_empty = module.to, module.cpu, module.to_empty
-
-    @functools.wraps(original_to)
-    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
-        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
-        to_spyre = device is not None and device.type == DEVICE_NAME
-        if memory_format is not None or not (to_spyre or on_spyre(self)):
-            return original_to(self, *args, **kwargs)
-        return move_module(self, device, dtype, non_blocking)
-
-    def spyre(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
-        """Move the module to a spyre device, the current one if none is given."""
-        return move_module(self, resolve_device(device) or torch.device(DEVICE_NAME))
-
-    @functools.wraps(original_cpu)
-    def cpu(self: torch.nn.Module) -> torch.nn.Module:
-        return move_module(self, torch.device("cpu")) if on_spyre(self) else original_cpu(self)
-
-    @functools.wraps(original_to_empty)
-    def to_empty(self: torch.nn.Module, *, device: Any, recurse: bool = True) -> torch.nn.Module:
-        if torch.device(device or "cpu").type != DEVICE_NAME and not on_spyre(self):
-            return original_to_empty(self, device=device, recurse=recurse)
-        return convert_module(self, lambda t: torch.empty_like(t, device=device), recurse)
-
-    module.to = to  # type: ignore[method-assign,assignment]
-    module.spyre = spyre  # type: ignore[attr-defined]
-    module.cpu = cpu  # type: ignore[method-assign,assignment]
-    module.to_empty = to_empty  # type: ignore[method-assign,assignment]
+    torch.nn.Module._apply = _apply  # type: ignore[method-assign]
 
 
 def _gradient_scaler() -> None:
@@ -212,38 +261,11 @@ def _gradient_scaler() -> None:
     scaler.unscale_ = unscale_  # type: ignore[method-assign]
 
 
-def _custom_ops() -> None:
-    """``torch.ops.spyre``: its ops are defined when the first of them is looked up.
+def _device_interface(interfaces: Any) -> None:
+    """Not a patch: Dynamo's questions about the device are answered."""
+    from torch_spyre._inductor.device_interface import SpyreInterface
 
-    Missing upstream: a hook for namespaces of ops, so that nothing is defined by an import.
-    """
-
-    class Namespace(torch._ops._OpNamespace):
-        __module__ = torch._ops.__name__  # ops are called by it in generated code
-
-        def __getattr__(self, op_name: str) -> Any:
-            from torch_spyre.ops import custom as custom  # defines them, once
-
-            return super().__getattr__(op_name)
-
-    torch.ops.spyre = Namespace("spyre")  # type: ignore[attr-defined]
-
-
-def _compile() -> None:
-    """``torch.compile`` loads our backend of Inductor before Dynamo sees the first graph.
-
-    Missing upstream: a hook of a device that runs before something is compiled.
-    """
-    original = torch.compile
-
-    @functools.wraps(original)
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        from torch_spyre import _inductor
-
-        _inductor.load()
-        return original(*args, **kwargs)
-
-    torch.compile = compile
+    interfaces.register_interface_for_device(DEVICE_NAME, SpyreInterface)
 
 
 def _compile_fx(inductor: Any) -> None:
@@ -256,10 +278,8 @@ def _compile_fx(inductor: Any) -> None:
 
     @functools.wraps(original)
     def compile_fx(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        from torch_spyre import _inductor
         from torch_spyre._inductor.compile import compile_fx as ours
 
-        _inductor.load()  # who did not come by torch.compile
         names = ("inner_compile", "config_patches", "decompositions", "ignore_shape_env")
         return ours(original, model, inputs, **dict(zip(names, args, strict=False)), **kwargs)
 
@@ -280,6 +300,116 @@ def _patterns(joint_graph: Any) -> None:
         return original(torch.device("cpu") if ours else input_device)
 
     joint_graph.lazy_init = lazy_init
+
+
+def _tensor_guards(guards: Any) -> None:
+    """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
+    another graph.
+
+    Missing upstream: a way for a device to add to ``TENSOR_MATCH``.
+    """
+    original = guards.GuardBuilder.TENSOR_MATCH
+
+    @functools.wraps(original)
+    def TENSOR_MATCH(self: Any, guard: Any, value: Any = None) -> None:
+        original(self, guard, value)
+        graph = self.check_fn_manager.output_graph
+        if graph.export or guards.match_on_id_for_tensor(guard):
+            return
+        seen = self.get(guard)
+        layout = _C._find_layout(seen)
+        if layout is not None:
+            sizes = guards.convert_to_concrete_values(
+                graph.input_source_to_sizes_strides[guard.originating_source]["size"]
+            )
+            add_guards(self, guard, seen, layout, sizes)
+
+    def add_guards(self: Any, guard: Any, seen: torch.Tensor, layout: Any, sizes: Any) -> None:
+        from torch_spyre._inductor.hints import hints_were_given
+        from torch_spyre._inductor.propagate_named_dims import dims_of_tensor, same_names
+
+        dims = dims_of_tensor(seen)
+
+        def is_named_so(tensor: torch.Tensor) -> bool:
+            return same_names(dims_of_tensor(tensor), dims, sizes)
+
+        def add(check: Callable[[torch.Tensor], bool], code: str) -> None:
+            parts = guards.get_verbose_code_parts(f"{self.arg_ref(guard)}{code}", guard)
+            self.get_guard_manager(guard).add_lambda_guard(check, parts, guard.user_stack)
+
+        if None not in sizes:  # where sizes vary, layouts do
+            add(_C._layout_guard(layout), f".device_tensor_layout() == {layout!r}")
+        if dims is not None or hints_were_given():  # others do not look at names
+            add(is_named_so, f": its dimensions are called {dims}, where they are {sizes}")
+
+    guards.GuardBuilder.TENSOR_MATCH = TENSOR_MATCH
+
+
+def _around_tracing(convert_frame: Any) -> None:
+    """Dynamo looks at a function that got tensors or modules of the card without Python's collector
+    of cycles, from its first bytecode to its guards, and makes its calls short.
+
+    Missing upstream: a hook of a device around Dynamo's work. Its callbacks know neither the
+    arguments nor an end of their own: ``torch._dynamo.reset()`` forgets them.
+    """
+    original = convert_frame._compile
+
+    def on_card(value: object) -> bool:
+        if isinstance(value, torch.Tensor):
+            return value.device.type == DEVICE_NAME
+        return isinstance(value, torch.nn.Module) and on_spyre(value)
+
+    @functools.wraps(original)
+    def _compile(code: Any, globals: Any, locals: dict[str, Any], *args: Any, **more: Any) -> Any:
+        if not any(on_card(value) for value in locals.values()):
+            return original(code, globals, locals, *args, **more)
+        from torch_spyre._inductor.collector import uncollected
+
+        with uncollected(), _unnamed_lines(), _short_guards(), _short_calls():
+            return original(code, globals, locals, *args, **more)
+
+    convert_frame._compile = _compile
+
+
+def _short_module_calls(eval_frame: Any) -> None:
+    """What ``torch.compile(module)`` returns calls its ``forward``, where nobody hooked into it, if
+    the module was on the card when it was first called.
+
+    Missing upstream: the same. There are five functions in between.
+    """
+    from torch.nn.modules import module as modules
+
+    original = eval_frame.OptimizedModule.__call__
+    mark = "_spyre_calls_are_short"
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if (
+            not self.__dict__.get(mark)
+            or modules._has_any_global_hook()
+            or self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or self._compiled_call_impl is not None
+            or torch._C._get_tracing_state()
+        ):
+            result = original(self, *args, **kwargs)
+            if mark not in self.__dict__:
+                self.__dict__[mark] = on_spyre(self)
+            return result
+        before = eval_frame._in_optimized_module
+        eval_frame._in_optimized_module = True
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            eval_frame._in_optimized_module = before
+
+    eval_frame.skip_code(__call__.__code__)  # type: ignore[attr-defined]
+    eval_frame.OptimizedModule.__call__ = __call__
+
+
+# --------------------------------------------------------------- while a graph is compiled
 
 
 @contextlib.contextmanager
@@ -443,80 +573,6 @@ def changed_nodes_only() -> Iterator[None]:
         yield
 
 
-def tensor_guards() -> None:
-    """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
-    another graph.
-
-    Missing upstream: a way for a device to add to ``TENSOR_MATCH``. Called by ``_inductor.load()``.
-    """
-    from torch._dynamo.guards import (
-        GuardBuilder,
-        convert_to_concrete_values,
-        get_verbose_code_parts,
-        match_on_id_for_tensor,
-    )
-
-    from torch_spyre._inductor.hints import hints_were_given
-    from torch_spyre._inductor.propagate_named_dims import dims_of_tensor, same_names
-
-    original = GuardBuilder.TENSOR_MATCH
-
-    @functools.wraps(original)
-    def TENSOR_MATCH(self: Any, guard: Any, value: Any = None) -> None:
-        original(self, guard, value)
-        graph = self.check_fn_manager.output_graph
-        if graph.export or match_on_id_for_tensor(guard):
-            return
-        seen = self.get(guard)
-        layout, dims = seen.device_tensor_layout(), dims_of_tensor(seen)
-        sizes = convert_to_concrete_values(
-            graph.input_source_to_sizes_strides[guard.originating_source]["size"]
-        )
-        if layout is None:
-            return
-
-        def is_named_so(tensor: torch.Tensor) -> bool:
-            return same_names(dims_of_tensor(tensor), dims, sizes)
-
-        def add(check: Callable[[torch.Tensor], bool], code: str) -> None:
-            parts = get_verbose_code_parts(f"{self.arg_ref(guard)}{code}", guard)
-            self.get_guard_manager(guard).add_lambda_guard(check, parts, guard.user_stack)
-
-        if None not in sizes:  # where sizes vary, layouts do
-            add(_C._layout_guard(layout), f".device_tensor_layout() == {layout!r}")
-        if dims is not None or hints_were_given():  # others do not look at names
-            add(is_named_so, f": its dimensions are called {dims}, where they are {sizes}")
-
-    GuardBuilder.TENSOR_MATCH = TENSOR_MATCH  # type: ignore[method-assign]
-
-
-def around_tracing(context: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-    """Dynamo looks at a function that got tensors or modules of the card inside of ``context``,
-    from its first bytecode to its guards.
-
-    Missing upstream: a hook of a device around Dynamo's work. Its callbacks know neither the
-    arguments nor an end of their own: ``torch._dynamo.reset()`` forgets them. Called by
-    ``_inductor.load()``.
-    """
-    from torch._dynamo import convert_frame
-
-    original = convert_frame._compile
-
-    def on_card(value: object) -> bool:
-        if isinstance(value, torch.Tensor):
-            return value.device.type == DEVICE_NAME
-        return isinstance(value, torch.nn.Module) and on_spyre(value)
-
-    @functools.wraps(original)
-    def _compile(code: Any, globals: Any, locals: dict[str, Any], *args: Any, **more: Any) -> Any:
-        if not any(on_card(value) for value in locals.values()):
-            return original(code, globals, locals, *args, **more)
-        with context(), _unnamed_lines(), _short_guards(), _short_calls():
-            return original(code, globals, locals, *args, **more)
-
-    convert_frame._compile = _compile
-
-
 @contextlib.contextmanager
 def _unnamed_lines() -> Iterator[None]:
     """Dynamo does not look for the functions that lines are in, unless its log says them.
@@ -634,37 +690,3 @@ def plain_graphs() -> Iterator["PlainGraphs"]:
 
     with mock.patch.object(runtime_wrappers, "_create_runtime_wrapper", _create_runtime_wrapper):
         yield found
-
-
-def short_module_calls() -> None:
-    """What ``torch.compile(module)`` returns calls its ``forward``, where nobody hooked into it.
-
-    Missing upstream: the same. There are five functions in between. This one acts on all devices
-    alike. Called by ``_inductor.load()``.
-    """
-    from torch._dynamo import eval_frame
-    from torch.nn.modules import module as modules
-
-    original = eval_frame.OptimizedModule.__call__
-
-    @functools.wraps(original)
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (
-            modules._has_any_global_hook()
-            or self._forward_hooks
-            or self._forward_pre_hooks
-            or self._backward_hooks
-            or self._backward_pre_hooks
-            or self._compiled_call_impl is not None
-            or torch._C._get_tracing_state()
-        ):
-            return original(self, *args, **kwargs)
-        before = eval_frame._in_optimized_module
-        eval_frame._in_optimized_module = True
-        try:
-            return self.forward(*args, **kwargs)
-        finally:
-            eval_frame._in_optimized_module = before
-
-    eval_frame.skip_code(__call__.__code__)  # type: ignore[attr-defined]
-    eval_frame.OptimizedModule.__call__ = __call__  # type: ignore[method-assign]

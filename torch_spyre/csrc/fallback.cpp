@@ -11,6 +11,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/library.h>
 
+#include "fork_safe_mutex.h"
 #include "spyre_environment.h"
 #include "spyre_generator.h"
 
@@ -18,7 +19,7 @@ namespace spyre::fallback {
 namespace {
 
 struct Record {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::map<std::string, std::uint64_t> counts;
   pybind11::object hook;  // guarded by the GIL
   Mode mode = Mode::warn;

@@ -10,6 +10,7 @@
 #include "fallback.h"
 #include "logging.h"
 #include "program_module.h"
+#include "python_doors.h"
 #include "spyre_allocator.h"
 #include "spyre_copy.h"
 #include "spyre_device_enum.h"
@@ -18,6 +19,7 @@
 #include "spyre_generator.h"
 #include "spyre_hooks.h"
 #include "spyre_layout_api.h"
+#include "spyre_pinned.h"
 #include "spyre_runtime.h"
 #include "spyre_stream.h"
 #include "spyre_tensor_impl.h"
@@ -74,8 +76,11 @@ void bind_formats(py::module& module) {
         TORCH_CHECK_VALUE(narrow >= 0 && narrow <= 2, "narrow is 0 (none), 1 (bool) or 2 (uint8).");
         const std::size_t count = from.size() / (in.bits / 8);
         std::string to(count * (out.bits / 8), '\0');
-        runtime::platform().convert(src, from.data(), dst, to.data(), count,
-                                    static_cast<card::Narrow>(narrow));
+        {
+          const py::gil_scoped_release released;
+          runtime::platform().convert(src, from.data(), dst, to.data(), count,
+                                      static_cast<card::Narrow>(narrow));
+        }
         return py::bytes(to);
       },
       py::arg("data"), py::arg("src"), py::arg("dst"), py::arg("narrow") = 0);
@@ -150,6 +155,13 @@ void bind_layouts(py::module& module) {
           &layout_from_state));
 
   module.def("get_spyre_tensor_layout", &get_layout, py::arg("tensor"));
+  module.def(
+      "_find_layout",
+      [](const at::Tensor& tensor) {
+        return lies_on_card(tensor) ? std::optional(layout_of(tensor)) : std::nullopt;
+      },
+      py::arg("tensor"));
+  module.def("_turn_weights", &turn_weights, py::arg("turned"));
   module.def("set_spyre_tensor_layout", &set_layout, py::arg("tensor"), py::arg("layout"));
   module.def(
       "spyre_empty_with_layout",
@@ -285,6 +297,33 @@ void bind_fallbacks(py::module& module) {
   });
 }
 
+/// As torch.cuda.host_memory_stats() has them.
+std::map<std::string, std::int64_t> host_memory_stats() {
+  const at::HostStats stats = host_allocator().get_stats();
+  std::map<std::string, std::int64_t> result{{"num_host_alloc", stats.num_host_alloc},
+                                             {"num_host_free", stats.num_host_free}};
+  for (const auto& [name, stat] : {std::pair{"active_requests", &stats.active_requests},
+                                   std::pair{"active_bytes", &stats.active_bytes},
+                                   std::pair{"allocations", &stats.allocations},
+                                   std::pair{"allocated_bytes", &stats.allocated_bytes}}) {
+    const std::string key = name;
+    result[key + ".current"] = stat->current;
+    result[key + ".peak"] = stat->peak;
+    result[key + ".allocated"] = stat->allocated;
+    result[key + ".freed"] = stat->freed;
+  }
+  for (const auto& [name, stat] : {std::pair{"host_alloc_time", &stats.host_alloc_time},
+                                   std::pair{"host_free_time", &stats.host_free_time}}) {
+    const std::string key = name;
+    result[key + ".total"] = stat->total;
+    result[key + ".max"] = stat->max;
+    result[key + ".min"] = stat->min;
+    result[key + ".count"] = stat->count;
+    result[key + ".avg"] = stat->count ? stat->total / stat->count : 0;
+  }
+  return result;
+}
+
 void bind_memory(py::module& module) {
   module.def(
       "_spyre_get_allocator_stats",
@@ -305,8 +344,11 @@ void bind_memory(py::module& module) {
   module.def(
       "_memory_info",
       [](std::int64_t device) {
-        const card::MemoryInfo info =
-            runtime::card(runtime::device_or_current(device)).memory_info(card::MemoryKind::tensor);
+        const card::MemoryInfo info = [&] {
+          const py::gil_scoped_release released;  // asks the kernel about every page
+          return runtime::card(runtime::device_or_current(device))
+              .memory_info(card::MemoryKind::tensor);
+        }();
         py::dict result;
         result["capacity"] = info.capacity;
         result["free"] = info.free;
@@ -316,8 +358,13 @@ void bind_memory(py::module& module) {
         return result;
       },
       py::arg("device"));
+  module.def("_host_memory_stats", &host_memory_stats);
+  module.def("_reset_accumulated_host_memory_stats",
+             [] { host_allocator().reset_accumulated_stats(); });
+  module.def("_reset_peak_host_memory_stats", [] { host_allocator().reset_peak_stats(); });
 }
 
+/// Who draws numbers holds the generator and may have something to tell Python meanwhile.
 void bind_random(py::module& module) {
   module.def(
       "manual_seed",
@@ -326,8 +373,8 @@ void bind_random(py::module& module) {
         const std::lock_guard lock(generator.mutex());
         generator.set_current_seed(seed);
       },
-      py::arg("seed"), py::arg("device") = -1);
-  module.def("manual_seed_all", &seed_all, py::arg("seed"));
+      py::arg("seed"), py::arg("device") = -1, Released());
+  module.def("manual_seed_all", &seed_all, py::arg("seed"), Released());
   module.def(
       "get_rng_state",
       [](std::int64_t device) {
@@ -341,7 +388,7 @@ void bind_random(py::module& module) {
         const std::lock_guard lock(generator.mutex());
         generator.set_state(state);
       },
-      py::arg("state"), py::arg("device") = -1);
+      py::arg("state"), py::arg("device") = -1, Released());
   module.def(
       "initial_seed",
       [](std::int64_t device) {
@@ -424,4 +471,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   spyre::bind_fallbacks(module);
   spyre::bind_programs(module);
   spyre::bind_cost(module);
+  spyre::bind_doors(module);
 }

@@ -29,6 +29,7 @@ struct LoadedProgram {
   LoadedProgram(const py::bytes& binary, std::int64_t on_device)
       : device(runtime::device_or_current(on_device)) {
     const std::string_view bytes = binary;
+    const py::gil_scoped_release released;
     program =
         runtime::card(device).load_program(std::as_bytes(std::span(bytes.data(), bytes.size())));
   }
@@ -165,8 +166,7 @@ PyObject* lies_so(PyObject* capsule, PyObject* object) {
   if (!THPVariable_Check(object)) Py_RETURN_FALSE;
   const at::Tensor& tensor = THPVariable_Unpack(object);
   // A fake tensor says that it is on the device, and lies nowhere.
-  const bool ours = dynamic_cast<const SpyreTensorImpl*>(tensor.unsafeGetTensorImpl()) != nullptr;
-  return PyBool_FromLong(ours && layout_of(tensor) == *layout);
+  return PyBool_FromLong(lies_on_card(tensor) && layout_of(tensor) == *layout);
   END_HANDLE_TH_ERRORS
 }
 
@@ -207,9 +207,6 @@ void bind_programs(py::module& module) {
       .def(py::init<const py::bytes&, std::int64_t>(), py::arg("binary"), py::arg("device") = -1)
       .def_property_readonly("bytes",
                              [](const LoadedProgram& self) { return self.program->bytes(); })
-      .def_property_readonly(
-          "device_address",
-          [](const LoadedProgram& self) { return self.program->device_address(); })
       .def("launch", &LoadedProgram::launch, py::arg("operands"),
            py::call_guard<py::gil_scoped_release>());
 

@@ -1,5 +1,7 @@
 #include "spyre_allocator.h"
 
+#include <Python.h>
+
 #include <array>
 #include <mutex>
 #include <sstream>
@@ -8,10 +10,13 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 
+#include "first_use.h"
+#include "fork_safe_mutex.h"
 #include "logging.h"
 #include "spyre_device_enum.h"
 #include "spyre_dtypes.h"
 #include "spyre_runtime.h"
+#include "spyre_storage.h"
 #include "spyre_stream.h"
 
 namespace spyre {
@@ -22,7 +27,7 @@ constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::Stat
 
 /// Live storages of one device and what they add up to.
 struct Ledger {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   Stats stats;
   std::unordered_map<const void*, StorageContext*> live;  // by handle
 };
@@ -77,6 +82,18 @@ std::string largest_consumer(c10::DeviceIndex device) {
       " Free tensors that are no longer needed, or use a smaller model, batch or dtype.");
 }
 
+/// Some callers, of compiled graphs most of all, have the GIL: to release it for every allocation
+/// would take longer than the allocation.
+void synchronize_without_gil(card::Card& card) {
+  struct Released {
+    PyThreadState* state = Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    ~Released() {
+      if (state) PyEval_RestoreThread(state);
+    }
+  } const released;
+  card.synchronize();
+}
+
 card::Handle allocate_on_card(c10::DeviceIndex device, std::size_t bytes) {
   card::Card& card = runtime::card(device);
   try {
@@ -88,7 +105,7 @@ card::Handle allocate_on_card(c10::DeviceIndex device, std::size_t bytes) {
       const std::lock_guard lock(book.mutex);
       ++book.stats.num_alloc_retries;
     }
-    card.synchronize();
+    synchronize_without_gil(card);
     try {
       return card.allocate(bytes, card::MemoryKind::tensor);
     } catch (const card::OutOfMemory& error) {
@@ -161,6 +178,7 @@ c10::DataPtr make_data(std::unique_ptr<StorageContext> context, c10::DeviceIndex
             context->layout.str());
   } else {
     runtime::check_device_index(device);
+    first_use();
   }
   return {handle, context.release(), &delete_context, {c10::DeviceType::PrivateUse1, device}};
 }
@@ -224,6 +242,12 @@ StorageContext& storage_context(const c10::StorageImpl& storage) {
       " does not hold memory of a spyre card. Slices of device storages and memory from other "
       "libraries cannot be used; create tensors with device='spyre', move them with "
       ".to('spyre'), slice tensors instead of storages.");
+}
+
+const StorageContext* find_storage_context(c10::StorageImpl& storage) noexcept {
+  const c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
+  return data.get_deleter() == &delete_context ? static_cast<StorageContext*>(data.get_context())
+                                               : nullptr;
 }
 
 SpyreAllocator& SpyreAllocator::get() {

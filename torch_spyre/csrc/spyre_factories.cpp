@@ -42,6 +42,15 @@ at::Tensor allocate(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarT
                      dtype, size, stride);
 }
 
+thread_local bool weights_turned = false;
+
+SpyreTensorLayout new_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
+                             c10::ScalarType dtype) {
+  if (weights_turned && size.size() == 2 && stride == c10::contiguous_strides(size))
+    return SpyreTensorLayout(size, stride, dtype, {1, 0});
+  return default_layout(size, stride, dtype);
+}
+
 at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                  std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
@@ -49,9 +58,12 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   check_sizes(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   const c10::DimVector stride = strides_of(size, format.value_or(c10::MemoryFormat::Contiguous));
-  return allocate(size, stride, type, default_layout(size, stride, type), resolved(device));
+  return allocate(size, stride, type, new_layout(size, stride, type), resolved(device));
 }
 
+using LayoutOf = SpyreTensorLayout(c10::IntArrayRef, c10::IntArrayRef, c10::ScalarType);
+
+template <LayoutOf& layout_of>
 at::Tensor new_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
                        c10::DeviceIndex device) {
   check_sizes(size);
@@ -59,14 +71,14 @@ at::Tensor new_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::Scal
               " and ", stride);
   for (const std::int64_t step : stride)
     TORCH_CHECK(step >= 0, "empty_strided: strides must be non-negative, got ", stride);
-  return allocate(size, stride, dtype, default_layout(size, stride, dtype), device);
+  return allocate(size, stride, dtype, layout_of(size, stride, dtype), device);
 }
 
 at::Tensor empty_strided_op(c10::IntArrayRef size, c10::IntArrayRef stride,
                             std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                             std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
-  return new_strided(size, stride, c10::dtype_or_default(dtype), resolved(device));
+  return new_strided<new_layout>(size, stride, c10::dtype_or_default(dtype), resolved(device));
 }
 
 /// A clone of a tensor that fills its storage keeps the layout; one of a view gets the default.
@@ -203,9 +215,11 @@ void record_stream(at::Tensor&, c10::Stream) {}  // submitted work retains the m
 
 }  // namespace
 
+bool turn_weights(bool turned) { return std::exchange(weights_turned, turned); }
+
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
                          std::int64_t device) {
-  return new_strided(size, stride, dtype, runtime::device_or_current(device));
+  return new_strided<default_layout>(size, stride, dtype, runtime::device_or_current(device));
 }
 
 at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -230,9 +244,10 @@ at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& lay
                              c10::ScalarType dtype, std::optional<c10::Device> device,
                              bool pin_memory, std::optional<c10::MemoryFormat> format) {
   check_options(std::nullopt, pin_memory);
-  TORCH_CHECK(!format || *format == c10::MemoryFormat::Contiguous,
-              "empty_with_layout: the device layout decides where elements lie; got memory format ",
-              *format, ".");
+  TORCH_CHECK(
+      !format || *format == c10::MemoryFormat::Contiguous || *format == c10::MemoryFormat::Preserve,
+      "empty_with_layout: the device layout decides where elements lie; got memory format ",
+      *format, ".");
   return empty_strided_with_layout(size, c10::contiguous_strides(size), dtype, layout, device);
 }
 

@@ -9,6 +9,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "first_use.h"
 #include "logging.h"
 #include "spyre_device_enum.h"
 #include "spyre_environment.h"
@@ -89,6 +90,7 @@ card::Card& card(c10::DeviceIndex device) {
     if (card::Card* open = shared.cards[device].load(std::memory_order_acquire)) return *open;
 
   check_device_index(device);
+  first_use();
   const std::lock_guard lock(shared.mutex);
   if (!shared.owners[device]) {
     const VisibleDevices& visible = visible_devices();

@@ -101,12 +101,14 @@ at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType dtype) {
       "bfloat16 are DLFloat16 there), so they cannot be reinterpreted in place. Use "
       "x.cpu().view(dtype).to('spyre'), or x.to(dtype) to convert values.");
   auto impl =
-      c10::make_intrusive<SpyreTensorImpl>(c10::TensorImpl::VIEW, c10::Storage(self.storage()),
+      c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(self.storage()),
                                            self.key_set(), c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(self.sizes(), self.strides(), self.storage_offset());
-  impl->own_layout = layout_of(self);
-  impl->own_layout->device_dtype = to.device;
-  return at::Tensor(std::move(impl));
+  at::Tensor result(std::move(impl));
+  SpyreTensorLayout layout = layout_of(self);
+  layout.device_dtype = to.device;
+  set_own_layout(result, std::move(layout));
+  return result;
 }
 
 at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offset,
@@ -132,7 +134,7 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offs
     adopt_dtype(source, dtype, size, stride, offset);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
-  if (auto* spyre_impl = dynamic_cast<SpyreTensorImpl*>(impl)) spyre_impl->own_layout.reset();
+  forget_own_layout(self);
   impl->set_sizes_and_strides(size, stride, offset);
   return self;
 }
@@ -150,8 +152,7 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
               dtype_name(self.scalar_type()), " tensor, got ", dtype_name(source.scalar_type()),
               ".");
   set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
-  if (const auto* other = dynamic_cast<const SpyreTensorImpl*>(source.unsafeGetTensorImpl()))
-    if (other->own_layout) set_own_layout(self, *other->own_layout);
+  if (has_own_layout(source)) set_own_layout(self, layout_of(source));
   return self;
 }
 
@@ -177,9 +178,8 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
   StorageContext& context = storage_context(self);
   const bool fits = span <= context.numel && Tiling(layout_of(self)).reaches(size, stride, offset);
   if (!fits) {
-    auto* impl = dynamic_cast<SpyreTensorImpl*>(self.unsafeGetTensorImpl());
     TORCH_CHECK(
-        !impl || !impl->own_layout,
+        !has_own_layout(self),
         "resize_: this tensor shares its memory under a layout of its own; clone it first.");
     const std::int64_t numel = std::max(span, context.numel);
     relayout(self.storage(),
@@ -192,9 +192,37 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
   return self;
 }
 
+/// Whether `self.data = from` works, by which Module.to keeps its parameters: for dense tensors,
+/// be they on the card, on the host or without data.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto plain = [](const at::Tensor& tensor) {
+    const c10::Device device = tensor.device();
+    return tensor.layout() == c10::kStrided && !tensor.is_quantized() &&
+           !tensor.key_set().has(c10::DispatchKey::Python) &&
+           (is_spyre(tensor) || device.is_cpu() || device.is_meta());
+  };
+  const bool ours = (is_spyre(self) || is_spyre(from)) && plain(self) && plain(from);
+  return ours || self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
+/// A copy at once: copy-on-write is for memory that PyTorch itself can read.
+at::Tensor lazy_clone(const at::Tensor& self) {
+  const StorageContext& context = storage_context(self);
+  if (has_own_layout(self) || is_byte_view(self)) return self.clone();
+  const at::Tensor all = make_view(self, {context.numel}, {1}, 0).clone();
+  return make_view(all, self.sizes(), self.strides(), self.storage_offset());
+}
+
 }  // namespace
 
+// Of two devices the one without data is asked. All else gets the answer that it had.
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+  library.impl("_lazy_clone", &lazy_clone);
   library.impl("as_strided", &as_strided);
   library.impl("view", &view);
   library.impl("view.dtype", &view_dtype);

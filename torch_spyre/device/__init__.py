@@ -15,13 +15,17 @@ from torch_spyre import _C as native
 from torch_spyre import memory, random, streams
 from torch_spyre.memory import (
     empty_cache,
+    empty_host_cache,
+    host_memory_stats,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
     memory_reserved,
     memory_stats,
+    reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats,
     reset_peak_memory_stats,
 )
 from torch_spyre.random import (
@@ -61,11 +65,13 @@ __all__ = [
     "device",
     "device_count",
     "empty_cache",
+    "empty_host_cache",
     "get_amp_supported_dtype",
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "host_memory_stats",
     "init",
     "initial_seed",
     "is_available",
@@ -81,7 +87,9 @@ __all__ = [
     "memory_stats",
     "random",
     "reset",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
@@ -233,26 +241,21 @@ def _is_compiled() -> bool:
     return True
 
 
-# Hooks of the public module that nothing answers.
+# Hooks of the public module that nothing answers, and those by which Inductor asks a device's
+# module for its backend. Ours is registered when a graph has to do with it.
 GraphLowering = Lowering = Codegen = Compile = None
-
-# By these Inductor asks a device's module for its backend.
-_INDUCTOR = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
+PythonWrapperCodegen = CppWrapperCodegen = WrapperFxCodegen = None
 
 _impl = sys.modules[__name__]  # code for the public package calls torch.spyre._impl._lazy_init()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _INDUCTOR:  # a compilation starts
-        from torch_spyre import _inductor
+    if name == "Scheduling":  # Inductor asks before it compiles its first graph, whatever that is
+        from torch_spyre import patches
 
-        _inductor.load()  # registers all of them, with more than the attributes could say
+        patches.expect_graphs()
         return None
-    # torch.spyre.SpyreTensorLayout and the other native names.
-    if not name.startswith("_") and hasattr(native, name):
+    # torch.spyre.SpyreTensorLayout and all other native names.
+    if not name.startswith("__") and hasattr(native, name):
         return getattr(native, name)
-    if name in ("JobPlan", "prepare_kernel", "launch_jobplan"):  # on first use: not cheap to import
-        from torch_spyre import backend
-
-        return getattr(backend, name)
     raise AttributeError(f"module 'torch.spyre' has no attribute {name!r}")

@@ -1,9 +1,13 @@
-"""Memory of the spyre device: PyTorch's accelerator API, plus what the card itself knows."""
+"""Memory of the spyre device, and pinned memory of the host.
+
+PyTorch's accelerator API, what the card itself knows, and what ``torch.cuda`` has for the latter.
+"""
 
 from dataclasses import dataclass
 
 from torch.accelerator.memory import (
     empty_cache,
+    empty_host_cache,
     get_memory_info,
     max_memory_allocated,
     max_memory_reserved,
@@ -21,14 +25,18 @@ __all__ = [
     "CardMemory",
     "card_memory",
     "empty_cache",
+    "empty_host_cache",
     "get_memory_info",
+    "host_memory_stats",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
 ]
 
@@ -53,3 +61,21 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
     """Free and total bytes of a device."""
     info = card_memory(device)
     return info.free, info.capacity
+
+
+def host_memory_stats() -> dict[str, int]:
+    """Pinned memory: numbers of blocks and bytes in use (``active_requests``, ``active_bytes``) and
+    with those kept for reuse (``allocations``, ``allocated_bytes``), each with ``.current``,
+    ``.peak``, ``.allocated`` and ``.freed``; microseconds that the system took
+    (``host_alloc_time``, ``host_free_time``)."""
+    return _C._host_memory_stats()
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Begin to count pinned memory that is allocated and freed anew."""
+    _C._reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Begin to look for the most pinned memory anew."""
+    _C._reset_peak_host_memory_stats()
