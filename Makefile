@@ -19,8 +19,8 @@ RUN := $(BIN)/python
 NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
 
 # lint, test and sanitize go on after a failure with `make --keep-going`.
-.PHONY: help venv build demo test test-card test-python lint lint-python lint-types lint-cpp \
-  format sanitize sanitize-address sanitize-thread \
+.PHONY: help venv build demo test test-card test-clang test-python lint lint-python lint-types \
+  lint-cpp format sanitize sanitize-address sanitize-thread \
   fuzz fuzz-loader wheel models bench clean distclean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -95,6 +95,18 @@ test-card: build  ## only the card's C++ tests
 	@echo "[test] the card's C++ tests"
 	@$(NINJA) -C build/dev card_tests
 	@$(BIN)/ctest --test-dir build/dev -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+# CLANG names another one. The card alone, in a build of its own; its digests of results must be those
+# of GCC, and it has no warnings.
+CLANG ?= clang++
+test-clang: $(STAMPS)/tools  ## the card's C++ tests, built by clang (CLANG=clang++-14)
+	@command -v $(CLANG) > /dev/null || { echo "'$(CLANG)' was not found: install clang (Debian:" \
+	  "apt install clang), or name one: make test-clang CLANG=/path/to/clang++" >&2; exit 1; }
+	@echo "[test] the card's C++ tests, built by $$($(CLANG) --version | head -1)"
+	@$(CMAKE) -B build/clang -DCMAKE_CXX_COMPILER=$(CLANG) -DSPYRE_EXTENSION=OFF -DSPYRE_TESTS=ON \
+	  -DSPYRE_WERROR=ON > /dev/null
+	@$(NINJA) -C build/clang card_tests
+	@$(BIN)/ctest --test-dir build/clang -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 test-python: build  ## only the Python tests; ARGS='-k name' selects
 	@echo "[test] the Python tests"

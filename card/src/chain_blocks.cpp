@@ -71,11 +71,11 @@ void ChainPlan::choose_blocks(const ChainValues& values) {
     part_lines = block_lines;
   } else {
     const auto tensors = static_cast<std::int64_t>(values.tensors.size());
-    const std::int64_t block = std::clamp(kLoaded / tensors, kPart, kBlock);
+    const std::int64_t budget = std::clamp(kLoaded / tensors, kPart, kBlock);
     // Of several lines, the next ones lie beside a piece; of one, the next pieces do not.
     const std::int64_t piece = std::min(run, kPart), pieces = lines == 1 ? kPart / piece : 1;
     block_length = whole_lines ? some_length : std::min(pieces * piece, some_length);
-    block_lines = std::clamp(block / block_length, std::int64_t{1}, some_lines);
+    block_lines = std::clamp(budget / block_length, std::int64_t{1}, some_lines);
     const bool scattered = largest && largest->plain() && largest->plain()->scattered();
     // What is computed of a line's reductions takes as long for one line as for several.
     const std::int64_t part = scattered ? kBlock : reduced ? 2 * kPart : kPart;

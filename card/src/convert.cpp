@@ -1,5 +1,9 @@
 #include "convert.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -117,12 +121,16 @@ constexpr void add_pair(Table& table) {
   }
 }
 
+template <Dl16Specials specials, int s, int... d>
+constexpr void add_row(Table& table, std::integer_sequence<int, d...>) {
+  (add_pair<specials, s, d>(table), ...);
+}
+
 template <Dl16Specials specials>
 constexpr Table generic_table() {
   Table table;
-  [&]<int... pair>(std::integer_sequence<int, pair...>) {
-    (add_pair<specials, pair / kFormatCount, pair % kFormatCount>(table), ...);
-  }(std::make_integer_sequence<int, kFormatCount * kFormatCount>());
+  constexpr auto all = std::make_integer_sequence<int, kFormatCount>();
+  [&]<int... s>(std::integer_sequence<int, s...>) { (add_row<specials, s>(table, all), ...); }(all);
   return table;
 }
 
@@ -188,6 +196,14 @@ ConvertRun find(const Table& table, DataFormat src, DataFormat dst, Narrow narro
                   ": a format without storage width, or an unknown narrowing");
 }
 
+#if defined(__x86_64__)
+/// Asked of the processor: clang 14 has no name for it in __builtin_cpu_supports().
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#endif
+
 }  // namespace
 
 Dl16Specials dl16_specials() {
@@ -198,7 +214,7 @@ Dl16Specials dl16_specials() {
 bool simd_available(SimdLevel level) {
 #if defined(__x86_64__)
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+                        has_f16c() && __builtin_cpu_supports("bmi2");
   if (level == SimdLevel::avx2) return has_avx2;
   if (level == SimdLevel::avx512)
     return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -283,17 +283,37 @@ bool pack(const Unpacking& from, const char* src, int64_t stride, int64_t depth,
   return false;
 }
 
+template <int... lane>
+struct Numbers {};
+/// 0 .. count - 1.
+template <int count, int... lane>
+constexpr auto numbers() {
+  if constexpr (count == 0) {
+    return Numbers<lane...>{};
+  } else {
+    return numbers<count - 1, count - 1, lane...>();
+  }
+}
+
+/// A vector whose lane i is lane Choice::of(i) of the two, those of `b` being kLanes and up.
+template <class Choice, int... lane>
+inline Floats chosen(Floats a, Floats b, Numbers<lane...>) {
+  return __builtin_shufflevector(a, b, Choice::of(lane)...);
+}
+template <class Choice>
+inline Floats chosen(Floats a, Floats b) {
+  return chosen<Choice>(a, b, numbers<kLanes>());
+}
+
 /// Lanes of two vectors for one step of a transposition: blocks of `block` lanes change sides.
 template <int block, bool upper>
-inline Floats exchange(Floats a, Floats b) {
-  Signed lanes{};
-  for (int lane = 0; lane < kLanes; ++lane) {
+struct Exchanged {
+  static constexpr int of(int lane) {
     const bool from_b = lane & block;
     const int shift = upper == from_b ? 0 : (upper ? block : -block);
-    lanes[lane] = lane + shift + (from_b ? kLanes : 0);
+    return lane + shift + (from_b ? kLanes : 0);
   }
-  return __builtin_shuffle(a, b, lanes);
-}
+};
 
 template <int block>
 inline void exchange_blocks(Floats (&rows)[kLanes]) {
@@ -301,8 +321,8 @@ inline void exchange_blocks(Floats (&rows)[kLanes]) {
   for (int i = 0; i < kLanes; ++i) {
     if (i & block) continue;
     const Floats a = rows[i], b = rows[i + block];
-    rows[i] = exchange<block, false>(a, b);
-    rows[i + block] = exchange<block, true>(a, b);
+    rows[i] = chosen<Exchanged<block, false>>(a, b);
+    rows[i + block] = chosen<Exchanged<block, true>>(a, b);
   }
 }
 

@@ -37,22 +37,23 @@ inline void scaled_from_pairs(Words pairs, Floats& even, Floats& odd) {
 }
 
 /// Two vectors of numbers in their order as vectors of even and odd ones, or the other way.
+template <int first>
+struct EverySecond {
+  static constexpr int of(int lane) { return 2 * lane + first; }
+};
+template <int first>
+struct InTurn {
+  static constexpr int of(int lane) { return first + lane / 2 + lane % 2 * kLanes; }
+};
 inline void part(Floats& a, Floats& b) {
-  Signed even, odd;
-  for (int i = 0; i < kLanes; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
-  const Floats first = __builtin_shuffle(a, b, even);
-  b = __builtin_shuffle(a, b, odd);
-  a = first;
+  const Floats even = chosen<EverySecond<0>>(a, b);
+  b = chosen<EverySecond<1>>(a, b);
+  a = even;
 }
 inline void join(Floats& a, Floats& b) {
-  Signed low, high;
-  for (int i = 0; i < kLanes; ++i) {
-    low[i] = i / 2 + i % 2 * kLanes;
-    high[i] = low[i] + kLanes / 2;
-  }
-  const Floats first = __builtin_shuffle(a, b, low);
-  b = __builtin_shuffle(a, b, high);
-  a = first;
+  const Floats low = chosen<InTurn<0>>(a, b);
+  b = chosen<InTurn<kLanes / 2>>(a, b);
+  a = low;
 }
 
 // So many steps of K are done again if there are special codes among them, which are rare.

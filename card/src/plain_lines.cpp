@@ -15,6 +15,8 @@ struct Rows {
   Byte* at;
   std::int64_t step;  // bytes
 };
+template <typename Byte>
+Rows(Byte*, std::int64_t) -> Rows<Byte>;
 
 /// n elements of every row, row after row if there is no better way.
 void convert_rows(const Converters& convert, const Rows<const std::byte>& from,

@@ -41,10 +41,10 @@ inline float lerp(float a, float b, float weight) {
   return __builtin_fabsf(weight) < 0.5f ? low : high;
 }
 
-inline float maximum(float a, float b) { return (a > b) | (a != a) ? a : b; }
-inline float minimum(float a, float b) { return (a < b) | (a != a) ? a : b; }
-inline float fmax(float a, float b) { return (a > b) | (b != b) ? a : b; }
-inline float fmin(float a, float b) { return (a < b) | (b != b) ? a : b; }
+inline float maximum(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
+inline float minimum(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
+inline float fmax(float a, float b) { return ((a > b) | (b != b)) ? a : b; }
+inline float fmin(float a, float b) { return ((a < b) | (b != b)) ? a : b; }
 inline float clip(float a, const K& k) {
   const float above = a < k.k[0] ? k.k[0] : a;
   return above > k.k[1] ? k.k[1] : above;
@@ -131,7 +131,7 @@ inline float fmod_exact(float a, float b) { return __builtin_fmodf(a, b); }
 template <float (*fmod)(float, float)>
 inline float remainder(float a, float b) {
   const float rest = fmod(a, b);
-  return (rest != 0) & ((rest < 0) != (b < 0)) ? rest + b : rest;
+  return ((rest != 0) & ((rest < 0) != (b < 0))) ? rest + b : rest;
 }
 
 /// As Python and PyTorch define it: the quotient that fits the remainder.
@@ -139,7 +139,7 @@ template <float (*fmod)(float, float)>
 inline float floordivide(float a, float b) {
   const float rest = fmod(a, b), ratio = a / b;
   float quotient = (a - rest) / b;
-  quotient = (rest != 0) & ((rest < 0) != (b < 0)) ? quotient - 1 : quotient;
+  quotient = ((rest != 0) & ((rest < 0) != (b < 0))) ? quotient - 1 : quotient;
   const float whole = floor(quotient), nearest = quotient - whole > 0.5f ? whole + 1 : whole;
   const float result = quotient != 0 ? nearest : __builtin_copysignf(0, ratio);
   return b == 0 ? ratio : result;
@@ -191,16 +191,16 @@ inline double log2(double x) { return log_of(x) * (1 / kLn2); }
 inline double log10(double x) { return log_of(x) * 0x1.bcb7b1526e50ep-2; }
 inline double hypot(double a, double b) {
   const double result = __builtin_sqrt(a * a + b * b);
-  return (__builtin_fabs(a) == kInf) | (__builtin_fabs(b) == kInf) ? kInf : result;
+  return ((__builtin_fabs(a) == kInf) | (__builtin_fabs(b) == kInf)) ? kInf : result;
 }
 inline double logaddexp(double a, double b) {
-  const double larger = (a > b) | (a != a) ? a : b;
+  const double larger = ((a > b) | (a != a)) ? a : b;
   const double result = larger + log1p_of(exp_of(-__builtin_fabs(a - b)));
-  return (a == b) & (__builtin_fabs(a) == kInf) ? a : result;
+  return ((a == b) & (__builtin_fabs(a) == kInf)) ? a : result;
 }
 inline double xlogy(double a, double b) {
   const double result = a * log_of(b);
-  return (a == 0) & (b == b) ? 0 : result;
+  return ((a == 0) & (b == b)) ? 0 : result;
 }
 
 // ------------------------------------------------------------------------------------- activations
@@ -213,7 +213,7 @@ inline float six_bounded(float a) {
 }
 inline float hardswish(float a) { return a * six_bounded(a) / 6; }
 inline float hardsigmoid(float a) { return six_bounded(a) / 6; }
-inline float hardshrink(float a, const K& k) { return (a >= -k.k[0]) & (a <= k.k[0]) ? 0 : a; }
+inline float hardshrink(float a, const K& k) { return ((a >= -k.k[0]) & (a <= k.k[0])) ? 0 : a; }
 inline float softshrink(float a, const K& k) {
   const float inside = a > k.k[0] ? a - k.k[0] : a * 0;
   return a < -k.k[0] ? a + k.k[0] : inside;
@@ -265,13 +265,13 @@ inline float relubwd(float g, float y) { return y <= 0 ? 0 : g; }
 inline float thresholdbwd(float g, float x, const K& k) { return x <= k.k[0] ? 0 : g; }
 inline float leakyrelubwd(float g, float x, const K& k) { return x > 0 ? g : g * k.k[0]; }
 inline float hardtanhbwd(float g, float x, const K& k) {
-  return (x <= k.k[0]) | (x >= k.k[1]) ? 0 : g;
+  return ((x <= k.k[0]) | (x >= k.k[1])) ? 0 : g;
 }
 inline float hardswishbwd(float g, float x) {
   const float middle = x < 3 ? g * (x / 3 + 0.5f) : g;
   return x <= -3 ? 0 : middle;
 }
-inline float hardsigmoidbwd(float g, float x) { return (x > -3) & (x < 3) ? g / 6 : 0; }
+inline float hardsigmoidbwd(float g, float x) { return ((x > -3) & (x < 3)) ? g / 6 : 0; }
 inline float rsqrtbwd(float g, float y) { return -0.5f * g * (y * y * y); }
 
 inline double silubwd(double g, double x) {
@@ -307,7 +307,7 @@ inline double glubwd(double g, double a, double b) {
 inline float prelubwd(float g, float x, float weight) { return x > 0 ? g : g * weight; }
 inline float preluweightbwd(float g, float x) { return x > 0 ? 0 : g * x; }
 inline float shrinkbwd(float g, float x, const K& k) {
-  return (x >= -k.k[0]) & (x <= k.k[0]) ? 0 : g;
+  return ((x >= -k.k[0]) & (x <= k.k[0])) ? 0 : g;
 }
 inline double elubwdresult(double g, double y, const DK& k) {
   const double below = k.k[2] * (y + k.k[0] * k.k[1]);

@@ -65,9 +65,9 @@ void scan_exponentials(float* x, int64_t*, LineBlock block, int64_t position, Sc
 #pragma GCC ivdep
     for (int64_t i = 0; i < block.lines; ++i) {
       const float value = row[i], before = first ? -__builtin_inff() : maxima[i];
-      const float now = (value > before) | (value != value) ? value : before;
+      const float now = ((value > before) | (value != value)) ? value : before;
       // Infinity minus itself is not a number; nothing of it is wanted here.
-      const float shift = (now == Limits<float>::high) | (now == Limits<float>::low) ? 0.0f : now;
+      const float shift = ((now == Limits<float>::high) | (now == Limits<float>::low)) ? 0.0f : now;
       const float kept = before == Limits<float>::low ? 0.0f : exp32_of(before - shift);
       const double sum =
           (first ? 0.0 : sums[i] * static_cast<double>(kept)) + exp32_of(value - shift);

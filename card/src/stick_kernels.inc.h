@@ -168,7 +168,7 @@ inline void with_linear(const Linear& linear, const Use& use) {
   }
 }
 
-constexpr auto kAsIs = [](const auto& y) { return y; };
+constexpr auto kAsIs = [](auto y) { return y; };
 
 [[gnu::noinline]] void linear_to_floats(const Linear& linear, const float* x, float* out,
                                         int64_t n) {
@@ -196,7 +196,7 @@ template <bool merged>
   with_linear(linear, [&](auto of) {
     if (linear.rounds) {
       usual = store_usual(to, n, [=](auto at, auto& largest) {
-        return of(x, at, [&](const auto& y) {
+        return of(x, at, [&](auto y) {
           note(y, largest);
           return usual_rounded_to_dl16(y);
         });

@@ -116,7 +116,7 @@ inline double pow_of(double x, double y) {
   result = double64(bits64(result) | ((odd << 63) & bits64(x)));
   const bool no_real_result = (x < 0) & (x > -kInf) & !whole;
   result = no_real_result ? kNotANumber : result;
-  return (y == 0) | (x == 1) ? 1 : result;
+  return ((y == 0) | (x == 1)) ? 1 : result;
 }
 
 // ------------------------------------------------------------------------------------ trigonometry
@@ -203,8 +203,8 @@ inline double atan_of(double x) {
 inline double atan2_of(double y, double x) {
   const double a = __builtin_fabs(y), b = __builtin_fabs(x);
   double ratio = a / b;
-  ratio = (a == b) & (a == kInf) ? 1 : ratio;
-  ratio = (a == 0) & (b == 0) ? 0 : ratio;
+  ratio = ((a == b) & (a == kInf)) ? 1 : ratio;
+  ratio = ((a == 0) & (b == 0)) ? 0 : ratio;
   const double first = atan_of(ratio);
   const double angle = bits64(x) >> 63 ? kPi - first : first;
   return __builtin_copysign(angle, y);
@@ -271,7 +271,7 @@ inline double erfinv_of(double y) {
 
 // ----------------------------------------------------------------------------------------- in fp32
 
-#ifdef __FP_FAST_FMAF
+#if defined(__FMA__) || defined(__aarch64__)
 constexpr bool kFastFma = true;
 #else
 constexpr bool kFastFma = false;
@@ -286,7 +286,7 @@ inline float fma32(float a, float b, float c) {
   const double error = (product - (sum - added)) + (wide - added);
   const bool inexact = (error < 0) | (error > 0), away = (error < 0) == (sum < 0);
   const uint64_t bits = bits64(sum), odd = away ? bits + 1 : bits - 1;
-  return static_cast<float>(double64(inexact & !(bits & 1) ? odd : bits));
+  return static_cast<float>(double64((inexact & !(bits & 1)) ? odd : bits));
 }
 
 template <typename... Rest>
