@@ -1,12 +1,12 @@
 """The state of a run: which tensors there are, what they hold, and the steps that led there."""
 
-import os
 import re
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from fuzzing import known
 from fuzzing.prelude import STREAMS, Difference, Sides
 
 DTYPES = [
@@ -17,12 +17,6 @@ DTYPES = [
 EXACT = {torch.bfloat16: 256, torch.float16: 1024, torch.float32: 1024, torch.uint8: 255}
 LARGEST = 8  # what tensors hold between steps
 MOST_BASES, MOST_NAMES = 6, 14
-
-# Errors of the CPU, as a regular expression, that are known to be missing on the card.
-SKIPPED = os.environ.get("FUZZ_SKIPPED_ERRORS", "")
-
-# Differences of new tensors that are known, as a regular expression: such a tensor is dropped.
-KNOWN = os.environ.get("FUZZ_KNOWN_DIFFERENCES", "")
 
 NAME = re.compile(r"\bt\d+\b")
 
@@ -125,8 +119,8 @@ class World:
         try:
             if not self.do(f"{name} = {expression}", writes):
                 return None
-        except Difference as known:
-            if not (KNOWN and re.search(KNOWN, str(known))):
+        except Difference as found:
+            if not known.NEW_TENSORS.search(str(found)):
                 raise
             self._step(f"del {name}")
             return None
@@ -161,7 +155,9 @@ class World:
 
     def _step(self, statement):
         raised = self.sides.on_cpu(statement)
-        if raised and SKIPPED and re.search(SKIPPED, f"{type(raised).__name__}: {raised}"):
+        if isinstance(raised, NotImplementedError):
+            return False  # the CPU has no kernel for the dtype; the card may have one
+        if raised and known.ERRORS.search(str(raised)):
             return False
         self.statements.append(statement)
         self.record(statement)
