@@ -8,7 +8,8 @@ Rules of conversion
 * A value is rounded once, from the source's exact value to the target format: to nearest, ties to
   even, except to DLFloat16, where ties go away from zero.
 * float -> integer truncates toward zero through int64 (what int64 cannot hold, and NaN, give its
-  minimum) and then wraps; integer -> integer wraps; to bool is "not zero".
+  minimum) and then wraps; float -> int32 gives int32's minimum for what that cannot hold; integer
+  -> integer wraps; to bool is "not zero".
 * A NaN becomes the target's positive quiet NaN.
 * float16, bfloat16 and bool live as DLFloat16 on the card, int64 as int32 (wraps), uint8 as 32 bits
   whose values stay below 256; every other dtype has the same format on both sides.
@@ -60,8 +61,8 @@ FORMATS = {
     "BFLOAT16": Format(16, "float", 8, 7, 127, 0x7F80, 0x7F80, 0x7FC0),
     "SEN143_FP8": Format(8, "float", 4, 3, 7, 0x7F, 0x7E, 0x7F, has_infinity=False),
     "SEN152_FP8": Format(8, "float", 5, 2, 16, 0x80, 0x80, 0x80, has_infinity=False, fnuz=True),
-    "HOST_E5M2": Format(8, "float", 5, 2, 15, 0x7C, 0x7C, 0x7F),
-    "HOST_E4M3FNUZ": Format(8, "float", 4, 3, 8, 0x80, 0x80, 0x80, has_infinity=False, fnuz=True),
+    "FP8_E5M2": Format(8, "float", 5, 2, 15, 0x7C, 0x7C, 0x7F),
+    "FP8_E4M3FNUZ": Format(8, "float", 4, 3, 8, 0x80, 0x80, 0x80, has_infinity=False, fnuz=True),
     "SENINT8": Format(8, "signed"),
     "SENINT16": Format(16, "signed"),
     "IEEE_INT32": Format(32, "signed"),
@@ -170,7 +171,10 @@ def encode(format: Format, values: np.ndarray) -> np.ndarray:
         return (values != 0).astype(np.uint8)
     if format.kind == "float":
         return encode_float(format, values)
-    return truncated(values).astype(np.uint64).astype(format.uint)  # wraps
+    whole = truncated(values)
+    if values.dtype == np.float64 and format == FORMATS["IEEE_INT32"]:
+        whole = np.where(np.abs(whole.astype(np.float64) + 0.5) < 2.0**31, whole, -(2**31))
+    return whole.astype(np.uint64).astype(format.uint)  # wraps
 
 
 def convert(
@@ -251,8 +255,8 @@ DTYPES = {
     torch.uint16: Dtype("HOST_UINT16", None),
     torch.uint32: Dtype("SENUINT32", None),
     torch.uint64: Dtype("HOST_UINT64", None),
-    torch.float8_e5m2: Dtype("HOST_E5M2", None),
-    torch.float8_e4m3fnuz: Dtype("HOST_E4M3FNUZ", None),
+    torch.float8_e5m2: Dtype("FP8_E5M2", "FP8_E5M2"),
+    torch.float8_e4m3fnuz: Dtype("FP8_E4M3FNUZ", "FP8_E4M3FNUZ"),
 }
 DEVICE_DTYPES = [dtype for dtype, formats in DTYPES.items() if formats.device]
 HOST_DTYPES = list(DTYPES)
@@ -416,6 +420,8 @@ _EXACT_ON_HOST = {
     "SENINT16": torch.int16,
     "SEN143_FP8": torch.float8_e4m3fn,
     "SEN152_FP8": torch.float8_e5m2fnuz,
+    "FP8_E5M2": torch.float8_e5m2,
+    "FP8_E4M3FNUZ": torch.float8_e4m3fnuz,
 }
 
 

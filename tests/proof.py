@@ -56,6 +56,11 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == own
 
 
+def _on_cpu(leaf: Any) -> bool:
+    """Whether a leaf is a tensor that goes to the card; those of other devices stay there."""
+    return isinstance(leaf, torch.Tensor) and leaf.is_cpu
+
+
 class Arguments:
     """One set of arguments three times: on the card, as the card holds them, and widened.
 
@@ -95,7 +100,7 @@ class Arguments:
         return base
 
     def _to_card(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
+        if _on_cpu(leaf):
             return self._view(self._card, leaf)
         if isinstance(leaf, torch.device) or leaf == "cpu":
             return DEVICE
@@ -104,10 +109,10 @@ class Arguments:
         return leaf
 
     def _to_host(self, leaf: Any) -> Any:
-        return self._view(self._host, leaf) if isinstance(leaf, torch.Tensor) else leaf
+        return self._view(self._host, leaf) if _on_cpu(leaf) else leaf
 
     def _to_wide(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
+        if _on_cpu(leaf):
             return self._view(self._wide, leaf)
         return torch.float32 if leaf in HALF and isinstance(leaf, torch.dtype) else leaf
 
@@ -369,7 +374,7 @@ def check(
             except WrongResult as error:
                 raise WrongResult(f"result {i}: {error}") from None
         elif isinstance(cpu, float):
-            if not math.isclose(ours, cpu, rel_tol=ULP):
+            if not math.isclose(ours, cpu, rel_tol=ULP) and not (ours != ours and cpu != cpu):
                 raise WrongResult(f"result {i}: {ours!r}, expected {cpu!r}")
         elif isinstance(cpu, (bool, int, str)) and ours != cpu:
             raise WrongResult(f"result {i}: {ours!r}, expected {cpu!r}")

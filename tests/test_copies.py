@@ -14,14 +14,17 @@ import torch
 from oracle import DEVICE_DTYPES as DTYPES
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
-FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2fnuz]
+FLOAT8 = [
+    torch.float8_e4m3fn,
+    torch.float8_e5m2fnuz,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+]
 HOST_ONLY = [
     torch.float64,
     torch.uint16,
     torch.uint32,
     torch.uint64,
-    torch.float8_e5m2,
-    torch.float8_e4m3fnuz,
 ]
 
 

@@ -24,8 +24,6 @@ NOT_ON_THE_CARD = {
     torch.float64: "float32",
     torch.complex64: "real and imaginary",
     torch.complex128: "real and imaginary",
-    torch.float8_e5m2: "float8_e4m3fn",
-    torch.float8_e4m3fnuz: "float8_e4m3fn",
     torch.uint16: "int32",
     torch.uint32: "int32",
     torch.uint64: "int64",
@@ -281,3 +279,84 @@ def test_a_failing_set_leaves_the_tensor_as_it_was():
         with pytest.raises(RuntimeError):
             attempt()
         assert card.tolist() == torch.arange(12.0).reshape(3, 4).tolist()
+
+
+# --------------------------------------------------------------- memory in common, shapes that differ
+
+
+def overlapping(device: str) -> dict[str, torch.Tensor]:
+    return {
+        "x": torch.arange(6.0).to(device),
+        "one": torch.zeros(1).to(device).expand(6),
+        "where": torch.tensor([2, 1, 0]).to(device),
+        "mask": torch.tensor([True, False, True, True, False, True]).to(device),
+    }
+
+
+REFUSED_CALLS = [
+    "x.index_put_((where,), x[0])",
+    "x.index_put_((where,), x[:3])",
+    "where.index_put_((where,), where.clone())",
+    "where.index_put_((where.clone(),), where)",
+    "x.index_put_((where,), x[:2].clone())",
+    "where.index_fill_(0, where, 0)",
+    "x.index_fill_(0, where[None], 1.0)",
+    "x.index_fill_(1, where, 1.0)",
+    "mask[1:].masked_fill_(mask[:-1], False)",
+    "x.masked_fill_(mask[:3], 0.0)",
+    "x.masked_fill_(mask[None], 0.0)",
+    "x.masked_fill_(mask, x[:2])",
+    "x.addcdiv_(where.expand(6, 3).sum(1), where[0])",
+    "torch.addcdiv(x.long(), x.long(), x.long(), out=x)",
+    "torch.addcmul(x, x, x, out=x.int())",
+    "torch.add(x, x, out=one)",
+    "torch.add(x[1:], 1, out=x[:-1])",
+    "torch.kthvalue(x, 2, out=(x, where))",
+]
+
+
+@pytest.mark.parametrize("call", REFUSED_CALLS)
+def test_a_call_that_the_cpu_refuses_is_refused_and_changes_nothing(call, no_downcast_warning):
+    errors = []
+    for device in ("cpu", "spyre"):
+        tensors = overlapping(device)
+        with pytest.raises(Exception) as caught:  # noqa: PT011  (compared below)
+            eval(call, {"torch": torch}, tensors)
+        errors.append(caught.type)
+        for name, value in overlapping("cpu").items():
+            assert torch.equal(tensors[name].cpu(), value)
+    assert errors[0] is errors[1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "one.index_put_((where,), x[:3].clone().fill_(4))",
+        "one.index_fill_(0, where, 3.0)",
+        "one.masked_fill_(mask, 2.0)",
+    ],
+)
+def test_writing_to_expanded_tensors_warns_as_on_the_cpu(call, no_downcast_warning):
+    results = []
+    for device in ("cpu", "spyre"):
+        tensors = overlapping(device)
+        with pytest.warns(UserWarning, match="on expanded tensors is deprecated"):
+            eval(call, {"torch": torch}, tensors)
+        results.append(tensors["one"].tolist())
+    assert results[0] == results[1]
+
+
+OUT_ON_THE_CPU = {
+    "nonzero": lambda x: torch.nonzero(x, out=torch.empty(0, dtype=torch.int64)),
+    "mse_loss": lambda x: torch.ops.aten.mse_loss.out(x, x, out=torch.empty(())),
+    "multinomial": lambda x: torch.multinomial(x, 2, out=torch.empty(0, dtype=torch.int64)),
+    "linalg.det": lambda x: torch.linalg.det(x.expand(6, 6), out=torch.empty(())),
+    "add": lambda x: torch.add(x, 1, out=torch.empty(6)),
+    "sum": lambda x: torch.sum(x, 0, out=torch.empty(())),
+}
+
+
+@pytest.mark.parametrize("name", OUT_ON_THE_CPU)
+def test_an_out_tensor_on_the_cpu_is_refused(name, no_downcast_warning):
+    with pytest.raises(RuntimeError, match="device"):
+        OUT_ON_THE_CPU[name](torch.arange(1.0, 7.0, device="spyre"))

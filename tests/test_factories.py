@@ -11,7 +11,12 @@ import torch
 from torch_spyre._C import SpyreTensorLayout
 
 FLOATING = [torch.float16, torch.bfloat16, torch.float32]
-FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2fnuz]
+FLOAT8 = [
+    torch.float8_e4m3fn,
+    torch.float8_e5m2fnuz,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 DTYPES = [*FLOATING, torch.bool, *INTEGERS, *FLOAT8]
 SHAPES = [

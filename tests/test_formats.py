@@ -253,7 +253,7 @@ def test_dtype_has_its_device_format(dtype):
         torch.uint16,
         torch.uint32,
         torch.uint64,
-        torch.float8_e5m2,
+        torch.float8_e8m0fnu,
     ],
 )
 def test_dtype_without_device_format_is_refused(dtype):

@@ -40,8 +40,8 @@ class DataFormats(_Enum):
     HOST_UINT8: ClassVar[DataFormats]
     HOST_UINT16: ClassVar[DataFormats]
     HOST_UINT64: ClassVar[DataFormats]
-    HOST_E5M2: ClassVar[DataFormats]
-    HOST_E4M3FNUZ: ClassVar[DataFormats]
+    FP8_E5M2: ClassVar[DataFormats]
+    FP8_E4M3FNUZ: ClassVar[DataFormats]
 
     def elems_per_stick(self) -> int: ...
 

@@ -75,6 +75,11 @@ VARIABLES = [
     Variable("SPYRE_LOG_FILE", "none", "append messages of the log to this file too"),
     Variable("TORCH_SPYRE_DOWNCAST_WARN", "1", "0: no warning that int64 has 32 bits on the card"),
     Variable(
+        "TORCH_SPYRE_INT64",
+        "wrap",
+        "error: refuse int64 values outside of 32 bits, with slow checks of results",
+    ),
+    Variable(
         "IS_INDUCTOR_SPAWNED_SUBPROCESS",
         "0",
         "set by Inductor in its compile workers, which may not open the device",

@@ -161,13 +161,14 @@ inline uint64_t int64_from_dl16(uint16_t bits) {
 
 template <bool merged>
 inline uint32_t int32_from_dl16(uint16_t bits) {
-  return static_cast<uint32_t>(int64_from_dl16<merged>(bits));
+  const auto value = static_cast<int64_t>(int64_from_dl16<merged>(bits));
+  return value == static_cast<int32_t>(value) ? static_cast<uint32_t>(value) : 0x80000000;
 }
 
 inline uint32_t int32_from_fp32_slow(uint32_t bits) {
   const float value = float_of(bits);
-  const bool fits = value >= -0x1p63f && value < 0x1p63f;
-  return static_cast<uint32_t>(fits ? static_cast<int64_t>(value) : 0);
+  const bool fits = value >= -0x1p31f && value < 0x1p31f;
+  return fits ? static_cast<uint32_t>(static_cast<int32_t>(value)) : 0x80000000;
 }
 
 inline uint32_t fp32_from_int32(uint32_t bits) {

@@ -11,7 +11,8 @@
 //    quiet NaN.
 //  * Too large values become Infinity, or what the format has in its place: see FloatSpec.
 //  * Float to integer truncates toward zero through int64 (NaN and what int64 cannot hold give its
-//    minimum, as x86 does), then wraps; integer to integer wraps.
+//    minimum, as x86 does), then wraps; to int32 directly, with its own minimum for what it cannot
+//    hold. Integer to integer wraps.
 //  * BOOL holds 0 or 1; whatever is not zero, NaN included, becomes 1.
 //
 // DLFloat16 (SEN169_FP16): sign, 6 bits of exponent with bias 31, 9 bits of fraction. Magnitude 0
@@ -184,9 +185,9 @@ constexpr const FloatSpec& float_spec(DataFormat format) {
       return kE4m3fn;
     case DataFormat::SEN152_FP8:
       return kE5m2fnuz;
-    case DataFormat::HOST_E5M2:
+    case DataFormat::FP8_E5M2:
       return kE5m2;
-    case DataFormat::HOST_E4M3FNUZ:
+    case DataFormat::FP8_E4M3FNUZ:
       return kE4m3fnuz;
     default:
       return kFp32;
@@ -212,10 +213,12 @@ constexpr ValueOf<F> decode(BitsOf<F> bits, Dl16Specials specials) {
   }
 }
 
-/// Toward zero; NaN and what int64 cannot hold give its minimum.
-constexpr std::int64_t truncate(double value) {
-  if (!(value >= -0x1p63 && value < 0x1p63)) return std::numeric_limits<std::int64_t>::min();
-  return static_cast<std::int64_t>(value);
+/// Toward zero; NaN and what the integer cannot hold give its minimum.
+template <typename Integer = std::int64_t>
+constexpr Integer truncate(double value) {
+  constexpr double beyond = -static_cast<double>(std::numeric_limits<Integer>::min());
+  if (!(value > -beyond - 1 && value < beyond)) return std::numeric_limits<Integer>::min();
+  return static_cast<Integer>(value);
 }
 
 /// The integer as a double whose last bit is set if bits were lost ("round to odd"): rounding that
@@ -250,6 +253,8 @@ constexpr BitsOf<F> encode(Value value, Dl16Specials specials) {
     } else {
       return static_cast<BitsOf<F>>(encode_float(float_spec(F), value));
     }
+  } else if constexpr (std::is_same_v<Value, double> && F == DataFormat::IEEE_INT32) {
+    return static_cast<BitsOf<F>>(truncate<std::int32_t>(value));
   } else if constexpr (std::is_same_v<Value, double>) {
     return static_cast<BitsOf<F>>(truncate(value));
   } else {

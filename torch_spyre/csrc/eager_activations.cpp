@@ -2,6 +2,7 @@
 #include <tuple>
 #include <utility>
 
+#include <ATen/native/Gelu.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
@@ -21,12 +22,7 @@ Tensor hardswish(const Tensor& self) {
 Tensor& hardswish_(Tensor& self) { return unary<OpFunc::hardswish>(self, self); }
 
 Tensor& clip(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
-  pointwise(OpFunc::clip, out, {self}, self.scalar_type(), {low.toDouble(), high.toDouble()});
-  return out;
-}
-Tensor& hardtanh_out(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
-  resize(out, self.sizes());
-  return clip(self, low, high, out);
+  return activation(OpFunc::clip, self, out, {low.toDouble(), high.toDouble()});
 }
 Tensor hardtanh(const Tensor& self, const Scalar& low, const Scalar& high) {
   Tensor out = at::empty_like(self);
@@ -47,48 +43,37 @@ Tensor& relu_(Tensor& self) {
 }
 
 Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
-  pointwise(approximate == "tanh" ? OpFunc::gelutanh : OpFunc::geluerf, out, {self},
-            self.scalar_type());
-  return out;
+  const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
+  return activation(tanh ? OpFunc::gelutanh : OpFunc::geluerf, self, out);
 }
 Tensor& leaky_relu(const Tensor& self, const Scalar& slope, Tensor& out) {
-  pointwise(OpFunc::leakyrelu, out, {self}, self.scalar_type(), {slope.toDouble()});
-  return out;
+  return activation(OpFunc::leakyrelu, self, out, {slope.toDouble()});
 }
 
 Tensor& elu(const Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale,
             Tensor& out) {
-  pointwise(OpFunc::elu, out, {self}, self.scalar_type(),
-            {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
-  return out;
+  return activation(OpFunc::elu, self, out,
+                    {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
 }
 
 Tensor& softplus(const Tensor& self, const Scalar& beta, const Scalar& threshold, Tensor& out) {
-  pointwise(OpFunc::softplus, out, {self}, self.scalar_type(),
-            {beta.toDouble(), threshold.toDouble()});
-  return out;
+  return activation(OpFunc::softplus, self, out, {beta.toDouble(), threshold.toDouble()});
 }
 
 Tensor& threshold(const Tensor& self, const Scalar& limit, const Scalar& value, Tensor& out) {
-  pointwise(OpFunc::threshold, out, {self}, self.scalar_type(),
-            {limit.toDouble(), value.toDouble()});
-  return out;
+  return activation(OpFunc::threshold, self, out, {limit.toDouble(), value.toDouble()});
 }
 
-Tensor& shrink(OpFunc op, const Tensor& self, const Scalar& lambda, Tensor& out) {
-  pointwise(op, out, {self}, self.scalar_type(), {lambda.toDouble()});
-  return out;
-}
 Tensor& hardshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
-  return shrink(OpFunc::hardshrink, self, lambda, out);
+  return activation(OpFunc::hardshrink, self, out, {lambda.toDouble()});
 }
 Tensor& softshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
-  return shrink(OpFunc::softshrink, self, lambda, out);
+  return activation(OpFunc::softshrink, self, out, {lambda.toDouble()});
 }
 
 /// The second result is what the CPU's backward op would want to have kept; the card's does not.
 std::tuple<Tensor&, Tensor&> log_sigmoid_out(const Tensor& self, Tensor& out, Tensor& buffer) {
-  unary<OpFunc::logsigmoid>(self, out);
+  activation(OpFunc::logsigmoid, self, out);
   return {out, buffer};
 }
 std::tuple<Tensor, Tensor> log_sigmoid(const Tensor& self) {
@@ -104,6 +89,8 @@ std::pair<Tensor, Tensor> halves(const Tensor& whole, std::int64_t dim) {
 
 Tensor& glu(const Tensor& self, std::int64_t dim, Tensor& out) {
   const auto [value, gate] = halves(self, dim);
+  check_same_dtype(self, out);
+  resize_to(out, value.sizes());
   pointwise(OpFunc::glu, out, {value, gate}, self.scalar_type());
   return out;
 }
@@ -111,7 +98,7 @@ Tensor& glu_backward_out(const Tensor& grad, const Tensor& self, std::int64_t di
   TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
   TORCH_CHECK(self.size(dim) % 2 == 0, "Halving dimension must be even, but dimension ", dim,
               " is size ", self.size(dim));
-  resize(out, self.sizes());
+  resize_to(out, self.sizes());
   const auto [value, gate] = halves(self, dim);
   const auto [value_grad, gate_grad] = halves(out, dim);
   pointwise(OpFunc::glu, value_grad, {grad, gate}, self.scalar_type());
@@ -141,43 +128,35 @@ std::tuple<Tensor, Tensor> prelu_backward(const Tensor& grad, const Tensor& self
 
 Tensor& gelu_backward(const Tensor& grad, const Tensor& self, std::string_view approximate,
                       Tensor& out) {
-  pointwise(approximate == "tanh" ? OpFunc::gelutanhbwd : OpFunc::geluerfbwd, out, {grad, self},
-            self.scalar_type());
-  return out;
+  const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
+  return derivative(tanh ? OpFunc::gelutanhbwd : OpFunc::geluerfbwd, grad, self, out);
 }
 
 Tensor& threshold_backward(const Tensor& grad, const Tensor& self, const Scalar& threshold,
                            Tensor& out) {
-  pointwise(OpFunc::thresholdbwd, out, {grad, self}, self.scalar_type(), {threshold.toDouble()});
-  return out;
+  return derivative(OpFunc::thresholdbwd, grad, self, out, {threshold.toDouble()});
 }
 
 Tensor& leaky_relu_backward(const Tensor& grad, const Tensor& self, const Scalar& slope, bool,
                             Tensor& out) {
-  pointwise(OpFunc::leakyrelubwd, out, {grad, self}, self.scalar_type(), {slope.toDouble()});
-  return out;
+  return derivative(OpFunc::leakyrelubwd, grad, self, out, {slope.toDouble()});
 }
 
 Tensor& elu_backward(const Tensor& grad, const Scalar& alpha, const Scalar& scale,
                      const Scalar& input_scale, bool is_result, const Tensor& saved, Tensor& out) {
-  pointwise(is_result ? OpFunc::elubwdresult : OpFunc::elubwd, out, {grad, saved},
-            saved.scalar_type(), {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
-  return out;
+  return derivative(is_result ? OpFunc::elubwdresult : OpFunc::elubwd, grad, saved, out,
+                    {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
 }
 
 Tensor& softplus_backward(const Tensor& grad, const Tensor& self, const Scalar& beta,
                           const Scalar& threshold, Tensor& out) {
-  pointwise(OpFunc::softplusbwd, out, {grad, self}, self.scalar_type(),
-            {beta.toDouble(), threshold.toDouble()});
-  return out;
+  return derivative(OpFunc::softplusbwd, grad, self, out,
+                    {beta.toDouble(), threshold.toDouble()});
 }
 
 Tensor& hardtanh_backward_out(const Tensor& grad, const Tensor& self, const Scalar& low,
                               const Scalar& high, Tensor& out) {
-  resize(out, self.sizes());
-  pointwise(OpFunc::hardtanhbwd, out, {grad, self}, self.scalar_type(),
-            {low.toDouble(), high.toDouble()});
-  return out;
+  return derivative(OpFunc::hardtanhbwd, grad, self, out, {low.toDouble(), high.toDouble()});
 }
 Tensor hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& low,
                          const Scalar& high) {
@@ -186,8 +165,7 @@ Tensor hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& l
 }
 
 Tensor& shrink_backward(const Tensor& grad, const Tensor& self, const Scalar& lambda, Tensor& out) {
-  pointwise(OpFunc::shrinkbwd, out, {grad, self}, self.scalar_type(), {lambda.toDouble()});
-  return out;
+  return derivative(OpFunc::shrinkbwd, grad, self, out, {lambda.toDouble()});
 }
 
 /// For ops without a structured kernel.
@@ -215,7 +193,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("hardswish", &hardswish);
   m.impl("hardswish_", &hardswish_);
   m.impl("hardtanh", &hardtanh);
-  m.impl("hardtanh.out", &hardtanh_out);
+  m.impl("hardtanh.out", &clip);
   m.impl("hardtanh_", &hardtanh_);
   m.impl("relu", &relu);
   m.impl("relu_", &relu_);

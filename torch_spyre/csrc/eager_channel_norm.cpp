@@ -18,6 +18,7 @@
 #include "eager_plan.h"
 #include "eager_pointwise.h"
 #include "eager_reduce.h"
+#include "eager_structured.h"
 
 namespace spyre::eager {
 namespace {
@@ -76,10 +77,12 @@ at::DimVector all_but_channels(const Tensor& input) {
   return dims;
 }
 
-/// running = (1 - momentum) * running + momentum * value
+/// running = (1 - momentum) * running + momentum * value: an infinite value makes it infinite.
 void update(const Tensor& running, const Tensor& value, double momentum) {
-  if (running.defined())
-    pointwise(OpFunc::lerp, running, {running, value, at::scalar_tensor(momentum)}, at::kFloat);
+  if (!running.defined()) return;
+  const Tensor kept = wide_like(running);
+  pointwise(OpFunc::mul, kept, {running, at::scalar_tensor(1 - momentum)}, at::kFloat);
+  pointwise(OpFunc::axpy, running, {kept, value}, at::kFloat, {momentum});
 }
 
 using Three = std::tuple<Tensor, Tensor, Tensor>;
@@ -126,6 +129,7 @@ std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_out(
     double epsilon, Tensor& out, Tensor& saved_mean, Tensor& saved_scale) {
   const auto results = batch_norm(input, weight, bias, mean, variance, training, momentum, epsilon);
   const auto give = [](Tensor& target, const Tensor& result) {
+    check_output("native_batch_norm", target, result.options());
     at::native::resize_output(target, result.sizes());
     target.copy_(result);
   };

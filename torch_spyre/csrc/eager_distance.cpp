@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 #include "eager_plan.h"
@@ -46,7 +47,10 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::in
     const Tensor differences = at::empty(full, x1.options().dtype(at::kFloat));
     pointwise(OpFunc::sub, differences, {x1.slice(-2, begin, end).unsqueeze(-2), x2.unsqueeze(-3)},
               at::kFloat);
-    part.copy_(at::linalg_vector_norm(differences, p, {-1}));
+    if (p == 0)  // how many differ, or NaN
+      part.copy_(at::sum(differences.abs_().ceil_().clamp_max_(1), {-1}));
+    else
+      part.copy_(at::linalg_vector_norm(differences, p, {-1}));
   }
   return out;
 }

@@ -13,6 +13,7 @@
 #include <torch/library.h>
 
 #include "eager_plan.h"
+#include "eager_structured.h"
 
 namespace spyre::eager {
 namespace {
@@ -43,6 +44,7 @@ Tensor& histc_out(const Tensor& self, std::int64_t bins, const at::Scalar& min,
   TORCH_CHECK(bins > 0, "histc: bins must be > 0, got ", bins);
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "histc: expected out of dtype ",
               self.scalar_type(), ", got ", out.scalar_type());
+  check_output("histc", out, self.options());
   const auto [low, high] = histc_range(self, min, max);
   at::native::resize_output(out, {bins});
 

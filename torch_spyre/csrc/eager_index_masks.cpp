@@ -8,6 +8,7 @@
 
 #include "eager_index.h"
 #include "eager_plan.h"
+#include "eager_structured.h"
 
 namespace spyre::eager {
 namespace {
@@ -21,7 +22,7 @@ Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
               out.scalar_type());
-  at::assert_no_internal_overlap(out);
+  check_output("nonzero", out, self.options().dtype(at::kLong));
   at::assert_no_overlap(out, self);
   const Tensor positions = at::nonzero(self.cpu());
   at::native::resize_output(out, positions.sizes());
@@ -52,10 +53,10 @@ Tensor& take_out(const Tensor& self, const Tensor& index, Tensor& out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "take(): self and out expected to have the same dtype, but got self.dtype = ",
               self.dtype(), " and out.dtype = ", out.dtype());
-  at::native::resize_output(out, index.sizes());
-  at::assert_no_internal_overlap(out);
+  check_output("take()", out, self.options());
   at::assert_no_overlap(out, index);
   at::assert_no_overlap(out, self);
+  at::native::resize_output(out, index.sizes());
   run_flat(OpFunc::gather, self.reshape(-1), on_device(index, self.device()), out);
   return out;
 }
@@ -98,7 +99,7 @@ Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "masked_select(): self and result must have the same scalar type");
-  at::assert_no_internal_overlap(out);
+  check_output("masked_select()", out, self.options());
   at::assert_no_overlap(out, self);
   at::assert_no_overlap(out, mask);
   const at::DimVector size = at::infer_size_dimvector(self.sizes(), mask.sizes());

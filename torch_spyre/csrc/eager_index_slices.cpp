@@ -31,18 +31,16 @@ Tensor& index_select_out(const Tensor& self, std::int64_t dim, const Tensor& ind
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got ",
                     index.dim(), " dimensions.");
   check_index_type("index_select()", index);
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
-              "index_select(): self and result must have the same scalar type");
+  check_output("index_select()", out, self.options());
   dim = c10::maybe_wrap_dim(dim, self.dim());
   if (self.dim() == 0)
     TORCH_CHECK(index.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ",
                 index.numel(), " value(s)");
   at::DimVector size(self.sizes());
   if (self.dim() > 0) size[dim] = index.numel();
-  at::native::resize_output(out, size);
-  at::assert_no_internal_overlap(out);
   at::assert_no_overlap(out, self);
   at::assert_no_overlap(out, index);
+  at::native::resize_output(out, size);
   if (out.numel() == 0) return out;
   TORCH_CHECK(self.dim() == 0 || self.size(dim) > 0,
               "index_select(): self indexing axis dim should be positive");
@@ -111,6 +109,10 @@ Tensor& index_fill_scalar(Tensor& self, std::int64_t dim, const Tensor& index,
   TORCH_CHECK_INDEX(index.scalar_type() == at::kLong,
                     "index_fill_(): Expected dtype int64 for index.");
   TORCH_CHECK(index.dim() <= 1, "Index has to be a vector/scalar");
+  if (at::has_internal_overlap(self) == at::MemOverlap::Yes)
+    TORCH_WARN("Use of index_fill_ on expanded tensors is deprecated. Please clone() the tensor ",
+               "before performing this operation. This also applies to advanced indexing e.g. ",
+               "tensor[mask] = scalar");
   at::assert_no_overlap(self, index);
   TORCH_CHECK(!self.is_complex() && !value.isComplex(),
               "index_fill_(): Converting complex Scalar to non-complex type is not supported");

@@ -197,6 +197,10 @@ Tensor& index_put(Tensor& self, const Indices& indices, const Tensor& values, bo
               "Index put requires the source and destination dtypes match, got ",
               self.scalar_type(), " for the destination and ", values.scalar_type(),
               " for the source.");
+  at::assert_no_overlap(self, values);
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    if (const std::optional<Tensor> given = indices.get(i); given && given->defined())
+      at::assert_no_overlap(self, *given);
   Tensor dense = on_device(values, self.device());
   if (!accumulate) {
     if (const Tensor mask = filling_mask(self, indices, dense); mask.defined())

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "eager_pointwise_kernels.h"
+#include "eager_structured.h"
 
 namespace spyre::eager {
 namespace {
@@ -25,14 +26,15 @@ Tensor& loss(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs, std::
   const Tensor &self = *inputs.begin(), &target = *(inputs.begin() + 1);
   const auto size = at::infer_size(self.sizes(), target.sizes());
   check_dtype(op_info(op).name, self);
+  check_output(op_info(op).name, out, self.options());
   if (reduction == at::Reduction::None) {
-    resize(out, size);
+    resize_to(out, size);
     pointwise(op, out, inputs, at::kFloat, std::move(constants));
     return out;
   }
   const Tensor elements = at::empty(size, self.options().dtype(at::kFloat));
   pointwise(op, elements, inputs, at::kFloat, std::move(constants));
-  resize(out, {});
+  resize_to(out, {});
   return out.copy_(reduction == at::Reduction::Mean ? at::mean(elements) : at::sum(elements));
 }
 
@@ -49,7 +51,7 @@ Tensor empty_gradient(const Tensor& self, const Tensor& target) {
 Tensor& derivative(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs,
                    std::vector<double> constants) {
   const Tensor &self = *(inputs.begin() + 1), &target = *(inputs.begin() + 2);
-  resize(out, at::infer_size(self.sizes(), target.sizes()));
+  resize_to(out, at::infer_size(self.sizes(), target.sizes()));
   pointwise(op, out, inputs, at::kFloat, std::move(constants));
   return out;
 }

@@ -1,9 +1,11 @@
 #include "eager_pointwise.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
 
 #include "eager_plan.h"
 #include "spyre_dtypes.h"
+#include "spyre_int64.h"
 #include "spyre_tensor_impl.h"
 
 namespace spyre::eager {
@@ -71,11 +73,13 @@ void build(card::ProgramBuilder& builder, Operands tensors, const OpFunc& op,
   builder.pointwise(step);
 }
 
-}  // namespace
-
-void pointwise(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
-               c10::ScalarType common, std::vector<double> constants) {
-  if (out.numel() == 0) return;
+void launch(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
+            c10::ScalarType common, std::vector<double> constants) {
+  if (out.numel() == 0) {
+    for (const at::Tensor& input : inputs)
+      if (!is_number(input)) on_device(input, out.device());
+    return;
+  }
   at::assert_no_internal_overlap(out);
   const bool exact = c10::isIntegralType(common, /*includeBool=*/true) && op_info(op).int64;
   const card::Compute compute = exact ? card::Compute::int64 : card::Compute::fp32;
@@ -94,6 +98,18 @@ void pointwise(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tenso
   tensors.push_back(out);
   Call call(tensors, op, compute, std::move(constants), std::move(numbers));
   call.run(build);
+}
+
+}  // namespace
+
+void pointwise(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
+               c10::ScalarType common, std::vector<double> constants) {
+  if (out.scalar_type() != at::kLong || !int64_must_fit())
+    return launch(op, out, inputs, common, std::move(constants));
+  const at::Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
+  launch(op, wide, inputs, common, constants);
+  launch(op, out, inputs, common, std::move(constants));
+  check_int64_results(wide, out);
 }
 
 }  // namespace spyre::eager

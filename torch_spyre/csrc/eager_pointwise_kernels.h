@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/scalar_tensor.h>
 
@@ -16,34 +18,75 @@ inline at::Tensor number(const c10::Scalar& value) {
   return tensor;
 }
 
-/// Structured ops come with `out` in its size; for the others, and for out=, it is made so.
-inline void resize(at::Tensor& out, c10::IntArrayRef size) {
-  if (out.sizes() != size) out.resize_(size);
+// Structured ops come with an `out` that suits them; one that a caller gave is checked here.
+
+inline void resize_to(const at::Tensor& out, c10::IntArrayRef size) {
+  if (out.sizes() == size) return;
+  at::assert_no_internal_overlap(out);
+  at::native::resize_output(out, size);
 }
 
-/// PyTorch has checked this unless the caller gave `out`.
-inline void check_floating(const at::Tensor& out) {
-  TORCH_CHECK(out.is_floating_point(),
-              "result type Float can't be cast to the desired output type ", out.scalar_type());
+/// Makes `out` as large as the inputs are together.
+template <class... Inputs>
+void fit(const at::Tensor& out, const Inputs&... inputs) {
+  if ((... && (inputs.sizes() == out.sizes()))) return;
+  at::DimVector size;
+  ((size = at::infer_size_dimvector(size, inputs.sizes())), ...);
+  resize_to(out, size);
 }
 
+/// A result of `dtype` may be written to `out`.
+inline void check_cast(c10::ScalarType dtype, const at::Tensor& out) {
+  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
+              " can't be cast to the desired output type ", out.scalar_type());
+}
+
+inline void check_same_dtype(const at::Tensor& self, const at::Tensor& out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "Found dtype ", out.scalar_type(),
+              " but expected ", self.scalar_type());
+}
+
+/// op(a), in the dtype of a; in a floating dtype if the op has no integers.
 template <OpFunc op>
 at::Tensor& unary(const at::Tensor& self, at::Tensor& out) {
-  if (!op_info(op).int64) check_floating(out);
-  resize(out, self.sizes());
+  if (op_info(op).int64)
+    check_same_dtype(self, out);
+  else
+    check_cast(c10::ScalarType::Float, out);
+  resize_to(out, self.sizes());
   pointwise(op, out, {self}, self.scalar_type());
+  return out;
+}
+
+/// An activation: op(a, constants...) in the dtype of a.
+inline at::Tensor& activation(OpFunc op, const at::Tensor& self, at::Tensor& out,
+                              std::vector<double> constants = {}) {
+  check_same_dtype(self, out);
+  resize_to(out, self.sizes());
+  pointwise(op, out, {self}, self.scalar_type(), std::move(constants));
   return out;
 }
 
 template <OpFunc op>
 at::Tensor& binary(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
-  resize(out, at::infer_size(self.sizes(), other.sizes()));
+  const c10::ScalarType common = at::result_type(self, other);
+  check_cast(common, out);
+  fit(out, self, other);
+  pointwise(op, out, {self, other}, common);
+  return out;
+}
+
+/// Whether a op b: true or false, or 1 or 0 in any dtype.
+template <OpFunc op>
+at::Tensor& compare(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
+  fit(out, self, other);
   pointwise(op, out, {self, other}, at::result_type(self, other));
   return out;
 }
 
 template <OpFunc op>
-at::Tensor& binary_scalar(const at::Tensor& self, const c10::Scalar& other, at::Tensor& out) {
+at::Tensor& compare_scalar(const at::Tensor& self, const c10::Scalar& other, at::Tensor& out) {
+  resize_to(out, self.sizes());
   pointwise(op, out, {self, number(other)}, at::result_type(self, other));
   return out;
 }
@@ -51,17 +94,24 @@ at::Tensor& binary_scalar(const at::Tensor& self, const c10::Scalar& other, at::
 /// a op b in a floating dtype, whatever the inputs are.
 template <OpFunc op>
 at::Tensor& binary_float(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
-  check_floating(out);
+  check_cast(c10::ScalarType::Float, out);
+  fit(out, self, other);
   pointwise(op, out, {self, other}, c10::ScalarType::Float);
   return out;
 }
 
-/// The gradient and what the forward op saved.
+/// Of the gradient and what the forward op saved.
+inline at::Tensor& derivative(OpFunc op, const at::Tensor& grad, const at::Tensor& saved,
+                              at::Tensor& out, std::vector<double> constants = {}) {
+  check_same_dtype(saved, out);
+  fit(out, grad, saved);
+  pointwise(op, out, {grad, saved}, saved.scalar_type(), std::move(constants));
+  return out;
+}
+
 template <OpFunc op>
 at::Tensor& backward(const at::Tensor& grad, const at::Tensor& saved, at::Tensor& out) {
-  resize(out, saved.sizes());
-  pointwise(op, out, {grad, saved}, saved.scalar_type());
-  return out;
+  return derivative(op, grad, saved, out);
 }
 
 }  // namespace spyre::eager

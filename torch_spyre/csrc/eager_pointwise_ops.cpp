@@ -5,6 +5,8 @@
 #include <limits>
 #include <tuple>
 
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/addr.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
@@ -16,6 +18,7 @@
 
 #include "eager_plan.h"
 #include "eager_pointwise_kernels.h"
+#include "eager_structured.h"
 #include "spyre_copy.h"
 #include "spyre_dtypes.h"
 #include "spyre_tensor_impl.h"
@@ -28,6 +31,8 @@ using c10::Scalar;
 
 Tensor& add(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   const auto common = at::result_type(self, other);
+  check_cast(common, out);
+  fit(out, self, other);
   if (alpha.equal(1))
     pointwise(OpFunc::add, out, {self, other}, common);
   else
@@ -37,6 +42,8 @@ Tensor& add(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor
 
 Tensor& sub(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   const auto common = at::result_type(self, other);
+  check_cast(common, out);
+  fit(out, self, other);
   if (alpha.equal(1))
     pointwise(OpFunc::sub, out, {self, other}, common);
   else
@@ -53,6 +60,8 @@ Tensor& div_mode(const Tensor& self, const Tensor& other, std::optional<std::str
 
 Tensor& pow_tensor_scalar(const Tensor& self, const Scalar& exponent, Tensor& out) {
   const auto common = at::result_type(self, exponent);
+  check_cast(common, out);
+  resize_to(out, self.sizes());
   if (exponent.equal(2.0))
     pointwise(OpFunc::square, out, {self}, common);
   else
@@ -61,13 +70,18 @@ Tensor& pow_tensor_scalar(const Tensor& self, const Scalar& exponent, Tensor& ou
 }
 
 Tensor& pow_scalar(const Scalar& self, const Tensor& exponent, Tensor& out) {
-  pointwise(OpFunc::pow, out, {number(self), exponent}, at::result_type(self, exponent));
+  const auto common = at::result_type(self, exponent);
+  check_cast(common, out);
+  resize_to(out, exponent.sizes());
+  pointwise(OpFunc::pow, out, {number(self), exponent}, common);
   return out;
 }
 
 Tensor& clamp(const Tensor& self, const std::optional<Scalar>& low,
               const std::optional<Scalar>& high, Tensor& out) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
+  check_cast(self.scalar_type(), out);
+  resize_to(out, self.sizes());
   pointwise(OpFunc::clip, out, {self}, out.scalar_type(),
             {low ? low->toDouble() : -infinity, high ? high->toDouble() : infinity});
   return out;
@@ -84,10 +98,22 @@ Tensor& clamp_tensor(const Tensor& self, const std::optional<Tensor>& low,
                      const std::optional<Tensor>& high, Tensor& out) {
   if (!low || !low->defined()) return binary<OpFunc::minimum>(self, *high, out);
   if (!high || !high->defined()) return binary<OpFunc::maximum>(self, *low, out);
+  check_cast(at::result_type(self, *low), out);
+  fit(out, self, *low, *high);
   Tensor above = at::empty(out.sizes(), out.options());  // `out` may be the upper bound
   pointwise(OpFunc::maximum, above, {self, *low}, out.scalar_type());
   pointwise(OpFunc::minimum, out, {above, *high}, out.scalar_type());
   return out;
+}
+
+/// PyTorch's own copies its result into an `out` on any device.
+Tensor& addr_out(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+                 const Scalar& alpha, Tensor& out) {
+  const Tensor result = at::addr(self, a, b, beta, alpha);
+  check_output("addr", out, result.options().dtype(out.scalar_type()));
+  check_cast(result.scalar_type(), out);
+  resize_to(out, result.sizes());
+  return out.copy_(result);
 }
 
 Tensor rsub(const Tensor& self, const Tensor& other, const Scalar& alpha) {
@@ -104,31 +130,55 @@ Tensor& floor_divide_(Tensor& self, const Tensor& other) {
   return binary<OpFunc::floordivide>(self, other, self);
 }
 
+void fit_three(const Tensor& self, const Tensor& a, const Tensor& b, const Tensor& out) {
+  at::native::ResultTypeState state;
+  for (const Tensor& tensor : {self, a, b}) state = at::native::update_result_type_state(tensor, state);
+  check_cast(at::native::result_type(state), out);
+  fit(out, self, a, b);
+}
 Tensor& addcmul(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value,
                 Tensor& out) {
+  fit_three(self, a, b, out);
   pointwise(OpFunc::addcmul, out, {self, a, b}, out.scalar_type(), {value.toDouble()});
   return out;
 }
 Tensor& addcdiv(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value,
                 Tensor& out) {
+  TORCH_CHECK(!c10::isIntegralType(a.scalar_type(), /*includeBool=*/true) ||
+                  !c10::isIntegralType(b.scalar_type(), /*includeBool=*/true),
+              "Integer division with addcdiv is no longer supported: use ",
+              "(self + value * torch.trunc(tensor1 / tensor2)) or float tensors.");
+  fit_three(self, a, b, out);
   pointwise(OpFunc::addcdiv, out, {self, a, b}, out.scalar_type(), {value.toDouble()});
   return out;
 }
 Tensor& lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight, Tensor& out) {
+  check_cast(self.scalar_type(), out);
+  fit(out, self, end);
   pointwise(OpFunc::lerp, out, {self, end, number(weight)}, out.scalar_type());
   return out;
 }
 Tensor& lerp_tensor(const Tensor& self, const Tensor& end, const Tensor& weight, Tensor& out) {
+  check_cast(self.scalar_type(), out);
+  fit(out, self, end, weight);
   pointwise(OpFunc::lerp, out, {self, end, weight}, out.scalar_type());
   return out;
+}
+
+Tensor& heaviside(const Tensor& self, const Tensor& values, Tensor& out) {
+  TORCH_CHECK(
+      self.scalar_type() == values.scalar_type() && self.scalar_type() == out.scalar_type(),
+      "heaviside is not yet implemented for tensors with different dtypes.");
+  return binary<OpFunc::heaviside>(self, values, out);
 }
 
 Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& other, Tensor& out) {
   TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
               "where expected condition to be a boolean tensor, but got a tensor with dtype ",
               condition.scalar_type());
-  const auto size = at::infer_size(at::infer_size(condition.sizes(), self.sizes()), other.sizes());
-  resize(out, size);
+  TORCH_CHECK(out.scalar_type() == at::result_type(self, other), "Expected out type to be ",
+              at::result_type(self, other), " but got ", out.scalar_type());
+  fit(out, condition, self, other);
   pointwise(OpFunc::where3, out, {condition, self, other}, out.scalar_type());
   return out;
 }
@@ -147,7 +197,22 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
               "masked_fill_ only supports boolean masks, but got "
               "mask with dtype ",
               mask.scalar_type());
-  pointwise(OpFunc::where3, self, {mask, value, self}, self.scalar_type());
+  const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
+  if (at::has_internal_overlap(self) != at::MemOverlap::Yes) {
+    pointwise(OpFunc::where3, self, {*expanded, value, self}, self.scalar_type());
+    return self;
+  }
+  TORCH_WARN("Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor ",
+             "before performing this operation. This also applies to advanced indexing e.g. ",
+             "tensor[mask] = scalar");
+  // Elements in one place become one, filled if any of them is.
+  Tensor single = self, any = *expanded;
+  for (std::int64_t d = 0; d < self.dim(); ++d) {
+    if (self.stride(d) != 0 || self.size(d) < 2) continue;
+    single = single.narrow(d, 0, 1);
+    any = any.any(d, /*keepdim=*/true);
+  }
+  pointwise(OpFunc::where3, single, {any, value, single}, self.scalar_type());
   return self;
 }
 Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const Scalar& value) {
@@ -161,9 +226,24 @@ Tensor test(const Tensor& self) {
   return out;
 }
 
+Tensor& signbit(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kBool, "signbit does not support non-boolean outputs.");
+  resize_to(out, self.sizes());
+  pointwise(OpFunc::signbit, out, {self}, self.scalar_type());
+  return out;
+}
+Tensor& logical_not(const Tensor& self, Tensor& out) {
+  resize_to(out, self.sizes());
+  pointwise(OpFunc::logicalnot, out, {self}, self.scalar_type());
+  return out;
+}
+
 /// Whether x is Infinity, or -Infinity: integers never are.
 template <int sign>
 Tensor& is_infinity(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kBool, sign > 0 ? "isposinf" : "isneginf",
+              " does not support non-boolean outputs.");
+  resize_to(out, self.sizes());
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true))
     spyre::fill(out, false);
   else
@@ -184,7 +264,7 @@ Tensor& nan_to_num(const Tensor& self, std::optional<double> nan, std::optional<
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "nan_to_num: dtype of out: ", out.scalar_type(),
               " should be same as input: ", self.scalar_type());
-  resize(out, self.sizes());
+  resize_to(out, self.sizes());
   const double limit = largest(self.scalar_type());
   pointwise(OpFunc::nan_to_num, out, {self}, self.scalar_type(),
             {nan.value_or(0), above.value_or(limit), below.value_or(-limit)});
@@ -192,7 +272,9 @@ Tensor& nan_to_num(const Tensor& self, std::optional<double> nan, std::optional<
 }
 
 Tensor& round_decimals(const Tensor& self, std::int64_t decimals, Tensor& out) {
+  check_same_dtype(self, out);
   if (decimals == 0) return unary<OpFunc::round>(self, out);
+  resize_to(out, self.sizes());
   const double power = std::pow(10.0, std::abs(decimals));
   pointwise(OpFunc::rounddecimals, out, {self}, self.scalar_type(),
             {decimals > 0 ? power : 1, decimals > 0 ? 1 : power});
@@ -202,8 +284,12 @@ Tensor& round_decimals(const Tensor& self, std::int64_t decimals, Tensor& out) {
 std::tuple<Tensor&, Tensor&> frexp(const Tensor& self, Tensor& mantissa, Tensor& exponent) {
   TORCH_CHECK(self.is_floating_point(),
               "torch.frexp() only supports floating-point dtypes, got: ", self.scalar_type());
+  TORCH_CHECK(mantissa.scalar_type() == self.scalar_type(), "torch.frexp() expects mantissa to ",
+              "have dtype ", self.scalar_type(), " but got ", mantissa.scalar_type());
+  TORCH_CHECK(exponent.scalar_type() == at::kInt, "torch.frexp() expects exponent to have int ",
+              "dtype but got ", exponent.scalar_type());
   unary<OpFunc::frexpmantissa>(self, mantissa);
-  resize(exponent, self.sizes());
+  resize_to(exponent, self.sizes());
   pointwise(OpFunc::frexpexponent, exponent, {self}, self.scalar_type());
   return {mantissa, exponent};
 }
@@ -221,8 +307,8 @@ Tensor angle(const Tensor& self) {
 }
 
 Tensor& logit_out(const Tensor& self, std::optional<double> eps, Tensor& out) {
-  check_floating(out);
-  resize(out, self.sizes());
+  check_cast(at::kFloat, out);
+  resize_to(out, self.sizes());
   pointwise(OpFunc::logit, out, {self}, self.scalar_type(), {eps.value_or(-1)});
   return out;
 }
@@ -233,6 +319,8 @@ Tensor logit(const Tensor& self, std::optional<double> eps) {
 Tensor& logit_(Tensor& self, std::optional<double> eps) { return logit_out(self, eps, self); }
 Tensor& logit_backward(const Tensor& grad, const Tensor& self, std::optional<double> eps,
                        Tensor& out) {
+  check_same_dtype(self, out);
+  fit(out, grad, self);
   pointwise(OpFunc::logitbwd, out, {grad, self}, self.scalar_type(), {eps.value_or(-1)});
   return out;
 }
@@ -254,6 +342,8 @@ Tensor efficient_zeros(c10::IntArrayRef size, std::optional<c10::ScalarType> dty
 }
 
 Tensor& bitwise_not(const Tensor& self, Tensor& out) {
+  check_same_dtype(self, out);
+  resize_to(out, self.sizes());
   pointwise(self.scalar_type() == at::kBool ? OpFunc::logicalnot : OpFunc::bitwisenot, out, {self},
             self.scalar_type());
   return out;
@@ -296,8 +386,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("trunc.out", &unary<OpFunc::trunc>);
   m.impl("round.out", &unary<OpFunc::round>);
   m.impl("frac.out", &unary<OpFunc::frac>);
-  m.impl("signbit.out", &unary<OpFunc::signbit>);
-  m.impl("logical_not.out", &unary<OpFunc::logicalnot>);
+  m.impl("signbit.out", &signbit);
+  m.impl("logical_not.out", &logical_not);
   m.impl("bitwise_not.out", &bitwise_not);
   m.impl("isnan", &test<OpFunc::isnan>);
   m.impl("isinf", &test<OpFunc::isinf>);
@@ -334,6 +424,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("add.out", &add);
   m.impl("sub.out", &sub);
   m.impl("rsub.Tensor", &rsub);
+  m.impl("addr.out", &addr_out);
   m.impl("mul.out", &binary<OpFunc::mul>);
   m.impl("div.out", &binary_float<OpFunc::realdiv>);
   m.impl("div.out_mode", &div_mode);
@@ -355,7 +446,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("logaddexp2.out", &binary_float<OpFunc::logaddexp2>);
   m.impl("xlogy.OutTensor", &binary_float<OpFunc::xlogy>);
   m.impl("special_xlog1py.out", &binary_float<OpFunc::xlog1py>);
-  m.impl("heaviside.out", &binary<OpFunc::heaviside>);
+  m.impl("heaviside.out", &heaviside);
   m.impl("gcd.out", &binary<OpFunc::gcd>);
   m.impl("lcm.out", &binary<OpFunc::lcm>);
   m.impl("pow.Tensor_Tensor_out", &binary<OpFunc::pow>);
@@ -370,22 +461,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("bitwise_xor.Tensor_out", &binary<OpFunc::bitwisexor>);
   m.impl("bitwise_left_shift.Tensor_out", &binary<OpFunc::shiftleft>);
   m.impl("bitwise_right_shift.Tensor_out", &binary<OpFunc::shiftright>);
-  m.impl("logical_and.out", &binary<OpFunc::logicaland>);
-  m.impl("logical_or.out", &binary<OpFunc::logicalor>);
-  m.impl("logical_xor.out", &binary<OpFunc::logicalxor>);
+  m.impl("logical_and.out", &compare<OpFunc::logicaland>);
+  m.impl("logical_or.out", &compare<OpFunc::logicalor>);
+  m.impl("logical_xor.out", &compare<OpFunc::logicalxor>);
 
-  m.impl("eq.Tensor_out", &binary<OpFunc::equal>);
-  m.impl("ne.Tensor_out", &binary<OpFunc::notequal>);
-  m.impl("gt.Tensor_out", &binary<OpFunc::greaterthan>);
-  m.impl("ge.Tensor_out", &binary<OpFunc::greaterequal>);
-  m.impl("lt.Tensor_out", &binary<OpFunc::lesserthan>);
-  m.impl("le.Tensor_out", &binary<OpFunc::lesserequal>);
-  m.impl("eq.Scalar_out", &binary_scalar<OpFunc::equal>);
-  m.impl("ne.Scalar_out", &binary_scalar<OpFunc::notequal>);
-  m.impl("gt.Scalar_out", &binary_scalar<OpFunc::greaterthan>);
-  m.impl("ge.Scalar_out", &binary_scalar<OpFunc::greaterequal>);
-  m.impl("lt.Scalar_out", &binary_scalar<OpFunc::lesserthan>);
-  m.impl("le.Scalar_out", &binary_scalar<OpFunc::lesserequal>);
+  m.impl("eq.Tensor_out", &compare<OpFunc::equal>);
+  m.impl("ne.Tensor_out", &compare<OpFunc::notequal>);
+  m.impl("gt.Tensor_out", &compare<OpFunc::greaterthan>);
+  m.impl("ge.Tensor_out", &compare<OpFunc::greaterequal>);
+  m.impl("lt.Tensor_out", &compare<OpFunc::lesserthan>);
+  m.impl("le.Tensor_out", &compare<OpFunc::lesserequal>);
+  m.impl("eq.Scalar_out", &compare_scalar<OpFunc::equal>);
+  m.impl("ne.Scalar_out", &compare_scalar<OpFunc::notequal>);
+  m.impl("gt.Scalar_out", &compare_scalar<OpFunc::greaterthan>);
+  m.impl("ge.Scalar_out", &compare_scalar<OpFunc::greaterequal>);
+  m.impl("lt.Scalar_out", &compare_scalar<OpFunc::lesserthan>);
+  m.impl("le.Scalar_out", &compare_scalar<OpFunc::lesserequal>);
   m.impl("equal", &equal);
   m.impl("where.self", &where);
   m.impl("where.self_out", &where_out);

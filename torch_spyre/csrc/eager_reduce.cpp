@@ -28,6 +28,7 @@
 #include "eager_pointwise.h"
 #include "eager_structured.h"
 #include "spyre_copy.h"
+#include "spyre_int64.h"
 
 namespace spyre::eager {
 namespace {
@@ -150,14 +151,23 @@ namespace {
 
 // Sums and means
 
+/// Sums and products, which TORCH_SPYRE_INT64=error may refuse.
+void accumulate(const Reduction& reduction, const Tensor& self, DimSet dims, const Tensor& out) {
+  reduce(reduction, self, dims, out);
+  if (out.scalar_type() != at::kLong || !int64_must_fit()) return;
+  const Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
+  reduce(reduction, self, dims, wide);
+  check_int64_results(wide, out);
+}
+
 Tensor sum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, const Tensor& given) {
   Outputs<at::meta::structured_sum_dim_IntList> outputs(given);
   outputs.meta(self, dim, keepdim, dtype);
   const at::ScalarType type = outputs[0].scalar_type();
   // A sum of booleans is whether any is true.
-  reduce({type == at::kBool ? OpFunc::any : OpFunc::sum,
-          type == at::kBool ? compute_in(self.scalar_type()) : compute_in(type)},
-         self, dim_set(dim, self.dim()), outputs[0]);
+  accumulate({type == at::kBool ? OpFunc::any : OpFunc::sum,
+              type == at::kBool ? compute_in(self.scalar_type()) : compute_in(type)},
+             self, dim_set(dim, self.dim()), outputs[0]);
   return outputs[0];
 }
 
@@ -171,6 +181,9 @@ Tensor& sum_out(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor&
 }
 
 Tensor mean(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, const Tensor& given) {
+  TORCH_CHECK(!given.defined() || c10::canCast(self.scalar_type(), given.scalar_type()),
+              "result type ", self.scalar_type(), " can't be cast to the desired output type ",
+              given.defined() ? given.scalar_type() : self.scalar_type());
   Outputs<at::meta::structured_mean_dim> outputs(given);
   outputs.meta(self, dim, keepdim, dtype);
   const DimSet dims = dim_set(dim, self.dim());
@@ -209,7 +222,7 @@ Tensor& prod_dim_out(const Tensor& self, std::int64_t dim, bool keepdim, Dtype d
   Outputs<at::meta::structured_prod_dim_int> outputs(out);
   outputs.meta(self, dim, keepdim, dtype);
   const bool truth = out.scalar_type() == at::kBool;
-  reduce({truth ? OpFunc::all : OpFunc::prod,
+  accumulate({truth ? OpFunc::all : OpFunc::prod,
           compute_in(truth ? self.scalar_type() : out.scalar_type())},
          self, single_dim(dim, self.dim()), out);
   return out;
@@ -220,7 +233,7 @@ Tensor prod(const Tensor& self, Dtype dtype) {
       dtype.value_or(at::isIntegralType(self.scalar_type(), true) ? at::kLong : self.scalar_type());
   Tensor out = at::empty({}, self.options().dtype(type));
   const bool truth = type == at::kBool;
-  reduce({truth ? OpFunc::all : OpFunc::prod, compute_in(truth ? self.scalar_type() : type)}, self,
+  accumulate({truth ? OpFunc::all : OpFunc::prod, compute_in(truth ? self.scalar_type() : type)}, self,
          dim_set(Dims(), self.dim()), out);
   return out;
 }
@@ -249,8 +262,8 @@ Tensor& extreme_all_out(const Tensor& self, Tensor& out) {
   TORCH_CHECK(self.numel() > 0, name,
               "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
               "reduction dim with the 'dim' argument.");
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "Expected out tensor to have dtype ",
-              self.dtype(), ", but got ", out.dtype(), " instead");
+  TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()), "result type ",
+              self.scalar_type(), " can't be cast to the desired output type ", out.scalar_type());
   at::native::resize_output(out, {});
   reduce({op, compute_in(self.scalar_type())}, self, dim_set(Dims(), self.dim()), out);
   return out;
@@ -338,6 +351,7 @@ Tensor& logsumexp_out(const Tensor& self, at::IntArrayRef dim, bool keepdim, Ten
       at::isFloatingType(out.scalar_type()),
       "logsumexp(): Expected floating point type for result tensor, but got: ", out.scalar_type());
   const DimSet dims = dim_set(dim, self.dim());
+  check_output("logsumexp", out, self.options().dtype(out.scalar_type()));
   at::native::resize_output(out, reduced_size(self, dims, keepdim));
   reduce({OpFunc::logsumexp}, self, dims, out);
   return out;

@@ -6,6 +6,7 @@
 #include "eager_lines.h"
 #include "eager_structured.h"
 #include "spyre_copy.h"
+#include "spyre_int64.h"
 
 namespace spyre::eager {
 namespace {
@@ -44,7 +45,13 @@ Tensor& cumulate_out(const Tensor& self, std::int64_t dim, std::optional<at::Sca
   outputs.meta(self, dim, dtype);
   // Booleans are 0 and 1 before they are added.
   const bool truth = out.scalar_type() == at::kBool;
-  scan(op, compute_in(out.scalar_type()), truth ? self.to(at::kBool) : self, dim, out);
+  const Tensor input = truth ? self.to(at::kBool) : self;
+  const Tensor wide = out.scalar_type() == at::kLong && int64_must_fit()
+                          ? at::empty(out.sizes(), out.options().dtype(at::kFloat))
+                          : Tensor();
+  if (wide.defined()) scan(op, card::Compute::int64, input, dim, wide);
+  scan(op, compute_in(out.scalar_type()), input, dim, out);
+  if (wide.defined()) check_int64_results(wide, out);
   return out;
 }
 
@@ -55,6 +62,8 @@ void extremes_helper(const Tensor& self, Tensor& values, Tensor& indices, std::i
 }
 
 Tensor& logcumsumexp_out(const Tensor& self, std::int64_t dim, Tensor& out) {
+  c10::maybe_wrap_dim(dim, self.dim());
+  check_output("logcumsumexp", out, self.options());
   at::native::resize_output(out, self.sizes());
   scan(OpFunc::logcumsumexp, card::Compute::fp32, self, dim, out);
   return out;

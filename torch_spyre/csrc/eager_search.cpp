@@ -50,6 +50,7 @@ Tensor& places_out(const Tensor& sequences, const Tensor& self, bool out_int32, 
   const Tensor order = sorter.value_or(Tensor());
   const Tensor queries = on_device(self, sequences.device());
   at::native::searchsorted_pre_check(sequences, queries, out, out_int32, right, side, order);
+  check_output("searchsorted", out, queries.options().dtype(out.scalar_type()));
   at::native::resize_output(out, queries.sizes());
   if (queries.numel() == 0) return out;
   const bool from_right = right || (side && *side == "right");

@@ -174,9 +174,25 @@ Tensor unfold_backward(const Tensor& grad, at::IntArrayRef sizes, std::int64_t d
   return sum.to(grad.scalar_type());
 }
 
+/// With the CPU's errors, which are not those of narrow().
+Tensor narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, std::int64_t length) {
+  TORCH_CHECK(self.dim() > 0, "narrow() cannot be applied to a 0-dim tensor.");
+  TORCH_CHECK(dim < self.dim(), "narrow_copy(): dim ", dim, " is out of range for a tensor of ",
+              self.dim(), " dimensions.");
+  dim = c10::maybe_wrap_dim(dim, self.dim());
+  const std::int64_t size = self.size(dim);
+  TORCH_CHECK_INDEX(-size <= start && start <= size, "start out of range (expected to be in range ",
+                    "of [", -size, ", ", size, "], but got ", start, ")");
+  if (start < 0) start += size;
+  TORCH_CHECK(length >= 0 && start <= size - length, "start (", start, ") + length (", length,
+              ") exceeds dimension size (", size, ").");
+  return self.narrow(dim, start, length).clone(at::MemoryFormat::Contiguous);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("narrow_copy", narrow_copy);
   m.impl("cat", cat);
   m.impl("cat.out", cat_out);
   m.impl("flip", flip);

@@ -99,9 +99,9 @@ void one_of_each_line(OpFunc op, std::vector<double> constants, const Tensor& se
     size[dim] = 1;
     if (!keepdim) size.erase(size.begin() + dim);
   }
+  check_outputs(self, values, indices);
   at::native::resize_output(values, size);
   at::native::resize_output(indices, size);
-  check_outputs(self, values, indices);
   const bool removed = self.dim() > 0 && !keepdim;
   order(op, std::move(constants), self, single_dim(dim, self.dim()),
         removed ? values.unsqueeze(dim) : values, removed ? indices.unsqueeze(dim) : indices);
@@ -114,6 +114,7 @@ TwoTensors kthvalue_out(const Tensor& self, std::int64_t k, std::int64_t dim, bo
   TORCH_CHECK(length == 0 || (k >= 1 && k <= length),
               "kthvalue(): selected number k out of range for dimension ", dim, ": got ", k,
               ", expected 1 to ", length, ".");
+  at::assert_no_overlap(values, self);
   one_of_each_line(OpFunc::kthvalue, {static_cast<double>(k)}, self, dim, keepdim, values, indices);
   return {values, indices};
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorMeta.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
@@ -11,6 +12,17 @@
 #include <ATen/ops/empty_strided.h>
 
 namespace spyre::eager {
+
+/// Of ops without a shape function: an output that a caller gave is on the device and of the dtype.
+inline void check_output(const char* name, const at::Tensor& out, at::TensorOptions options) {
+  TORCH_CHECK(out.device() == options.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              options.device(), " and ", out.device(), "! ", name,
+              ": give an out tensor on ", options.device(), ".");
+  TORCH_CHECK(out.dtype() == options.dtype(), name, ": Expected out tensor to have dtype ",
+              options.dtype(), ", but got ", out.dtype(), " instead");
+  at::assert_no_internal_overlap(out);
+}
 
 /// Runs the shape function of `Meta` (at::meta::structured_...) for `count` outputs.
 ///
@@ -47,6 +59,7 @@ class Outputs final : public Meta {
                 options.dtype(), ", but got ", tensor.dtype(), " instead");
     TORCH_CHECK(options.device() == tensor.device(), "Expected out tensor to have device ",
                 options.device(), ", but got ", tensor.device(), " instead");
+    at::assert_no_internal_overlap(tensor);
     at::native::resize_output(tensor, size);
   }
 

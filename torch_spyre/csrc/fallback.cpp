@@ -3,6 +3,7 @@
 // from. Never silent: each op is counted, and the first time Python is told.
 #include "fallback.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include <ATen/native/CPUFallback.h>
@@ -66,9 +67,21 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
 /// An op that computes with numbers of the host and of a card is a mistake, on which a detour to
 /// the CPU would put a result that is on neither's device. Single numbers may come from anywhere,
 /// and whole ones are mostly lengths or places, which some ops want on the host.
-void check_one_device(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
+void check_one_device(const std::string& name, const c10::FunctionSchema& schema,
+                      c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor *host = nullptr, *card = nullptr;
   const std::vector<at::Tensor> tensors = tensors_of(arguments);
+  const auto on_card = std::find_if(tensors.begin(), tensors.end(),
+                                    [](const at::Tensor& t) { return t.is_privateuseone(); });
+  for (std::size_t i = 0; i < arguments.size() && on_card != tensors.end(); ++i) {
+    if (!schema.arguments()[i].alias_info() || !schema.arguments()[i].alias_info()->isWrite())
+      continue;
+    for (const at::Tensor& written : tensors_of(arguments.slice(i, 1)))
+      TORCH_CHECK(written.device() == on_card->device(),
+                  "Expected all tensors to be on the same device, but found at least two devices, ",
+                  on_card->device(), " and ", written.device(), ", in ", name, ": give it a '",
+                  schema.arguments()[i].name(), "' on ", on_card->device(), ".");
+  }
   for (const at::Tensor& tensor : tensors) {
     if (tensor.dim() == 0 || !c10::isFloatingType(tensor.scalar_type())) continue;
     (tensor.is_cpu() ? host : card) = &tensor;
@@ -158,7 +171,7 @@ void run_wide(const c10::OperatorHandle& op, torch::jit::Stack* stack,
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = c10::toString(op.operator_name());
   if (op.operator_name().name.find("copy") == std::string::npos)
-    check_one_device(name, torch::jit::last(*stack, op.schema().arguments().size()));
+    check_one_device(name, op.schema(), torch::jit::last(*stack, op.schema().arguments().size()));
   Record& shared = record();
   bool first = false;
   {

@@ -9,16 +9,15 @@ namespace {
 void refuse_fused(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, c10::toString(op.operator_name()),
-      ": there are no fused optimizers for spyre. Leave fused=True out: the default updates the "
-      "parameters on the card, too.");
+      ": Adagrad has no fused kernel for spyre; Adam, AdamW and SGD have. Leave fused=True out: the "
+      "default updates the parameters on the card, too.");
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const char* name :
-       {"_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
-        "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr"})
+       {"_fused_adagrad_", "_fused_adagrad_.tensor_lr"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_fused>());
 }
 

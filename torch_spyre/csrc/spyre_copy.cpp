@@ -14,6 +14,7 @@
 #include "spyre/card.h"
 #include "spyre/program.h"
 #include "spyre_dtypes.h"
+#include "spyre_int64.h"
 #include "spyre_runtime.h"
 #include "spyre_storage.h"
 #include "spyre_stream.h"
@@ -116,6 +117,7 @@ std::uint64_t encode(const c10::Scalar& value, const at::Tensor& target) {
     case c10::ScalarType::Int:
       return static_cast<std::uint32_t>(value.to<std::int32_t>());
     case c10::ScalarType::Long:
+      check_int64(value.to<std::int64_t>());
       return static_cast<std::uint32_t>(value.to<std::int64_t>());  // wraps, like every int64
     case c10::ScalarType::Half:
       value.to<c10::Half>();
@@ -169,6 +171,7 @@ card::DataConversion conversion_to_host(const at::Tensor& source, const at::Tens
 
 void copy_to_card(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (is_byte_view(target)) return copy_bytes_to_card(source, target);
+  if (target.scalar_type() == c10::ScalarType::Long) check_int64(source);
   card::DataConversion conversion = conversion_to_card(source, target);
   debug("to card: ", source.sizes(), ' ', dtype_name(source.scalar_type()), " -> ",
         dtype_name(target.scalar_type()), " in ", layout_of(target).str(), ", ",

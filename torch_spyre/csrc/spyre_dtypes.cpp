@@ -29,14 +29,14 @@ constexpr std::array kDtypes = {
               Narrow::none},
     DtypeInfo{ScalarType::Float8_e5m2fnuz, DataFormat::SEN152_FP8, DataFormat::SEN152_FP8,
               Narrow::none},
+    DtypeInfo{ScalarType::Float8_e5m2, DataFormat::FP8_E5M2, DataFormat::FP8_E5M2, Narrow::none},
+    DtypeInfo{ScalarType::Float8_e4m3fnuz, DataFormat::FP8_E4M3FNUZ, DataFormat::FP8_E4M3FNUZ,
+              Narrow::none},
     // Host tensors of these dtypes can be copied to and from spyre tensors of other dtypes.
     DtypeInfo{ScalarType::Double, DataFormat::IEEE_FP64, DataFormat::INVALID, Narrow::none},
     DtypeInfo{ScalarType::UInt16, DataFormat::HOST_UINT16, DataFormat::INVALID, Narrow::none},
     DtypeInfo{ScalarType::UInt32, DataFormat::SENUINT32, DataFormat::INVALID, Narrow::none},
     DtypeInfo{ScalarType::UInt64, DataFormat::HOST_UINT64, DataFormat::INVALID, Narrow::none},
-    DtypeInfo{ScalarType::Float8_e5m2, DataFormat::HOST_E5M2, DataFormat::INVALID, Narrow::none},
-    DtypeInfo{ScalarType::Float8_e4m3fnuz, DataFormat::HOST_E4M3FNUZ, DataFormat::INVALID,
-              Narrow::none},
 };
 constexpr DtypeInfo kUnknown{ScalarType::Undefined, DataFormat::INVALID, DataFormat::INVALID,
                              Narrow::none};
@@ -45,9 +45,6 @@ const char* alternative(ScalarType dtype) {
   switch (dtype) {
     case ScalarType::Double:
       return "convert to float32 (or float16) first, for example x.float().to(\"spyre\")";
-    case ScalarType::Float8_e5m2:
-    case ScalarType::Float8_e4m3fnuz:
-      return "use float8_e4m3fn or float8_e5m2fnuz";
     case ScalarType::UInt16:
     case ScalarType::UInt32:
     case ScalarType::UInt64:
@@ -125,7 +122,8 @@ DataFormat device_format(ScalarType dtype) {
       format != DataFormat::INVALID, "Spyre backend does not support dtype torch.",
       dtype_name(dtype),
       ": the card has no format for it. Supported are float16, bfloat16, float32, bool, int8, "
-      "int16, int32, int64 (as 32 bits), uint8, float8_e4m3fn and float8_e5m2fnuz; ",
+      "int16, int32, int64 (as 32 bits), uint8, float8_e4m3fn, float8_e5m2fnuz, float8_e5m2 and "
+      "float8_e4m3fnuz; ",
       alternative(dtype), ".");
   return format;
 }

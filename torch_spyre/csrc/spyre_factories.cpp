@@ -20,6 +20,7 @@
 #include "spyre_runtime.h"
 #include "spyre_tensor_impl.h"
 #include "spyre_tiling.h"
+#include "spyre_uninitialised.h"
 
 namespace spyre {
 namespace {
@@ -42,6 +43,15 @@ at::Tensor allocate(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarT
                      dtype, size, stride);
 }
 
+/// With memory that users may see: see `fill_uninitialised`.
+at::Tensor allocate_for_users(c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
+                              SpyreTensorLayout layout, c10::DeviceIndex device) {
+  at::Tensor tensor = allocate(size, stride, dtype, std::move(layout), device);
+  const std::int64_t span = storage_span(size, stride);
+  if (span > 0) fill_uninitialised(make_tensor(tensor.storage(), dtype, {span}, {1}));
+  return tensor;
+}
+
 thread_local bool weights_turned = false;
 
 SpyreTensorLayout new_layout(c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -58,7 +68,7 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype,
   check_sizes(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   const c10::DimVector stride = strides_of(size, format.value_or(c10::MemoryFormat::Contiguous));
-  return allocate(size, stride, type, new_layout(size, stride, type), resolved(device));
+  return allocate_for_users(size, stride, type, new_layout(size, stride, type), resolved(device));
 }
 
 using LayoutOf = SpyreTensorLayout(c10::IntArrayRef, c10::IntArrayRef, c10::ScalarType);
@@ -71,7 +81,7 @@ at::Tensor new_strided(c10::IntArrayRef size, c10::IntArrayRef stride, c10::Scal
               " and ", stride);
   for (const std::int64_t step : stride)
     TORCH_CHECK(step >= 0, "empty_strided: strides must be non-negative, got ", stride);
-  return allocate(size, stride, dtype, layout_of(size, stride, dtype), device);
+  return allocate_for_users(size, stride, dtype, layout_of(size, stride, dtype), device);
 }
 
 at::Tensor empty_strided_op(c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -128,10 +138,12 @@ void assert_async_default(const at::Tensor& self) {
   assert_async(self, "Expected Tensor with single nonzero value, but got zero");
 }
 
-/// Values that follow from a formula: made on the host, in the dtype of `out`, then sent.
+/// Values that follow from a formula: made on the host, in the dtype of `out`, then sent. Any shape
+/// of as many elements serves a sequence.
 at::Tensor& send(at::Tensor& out, const at::Tensor& host) {
-  if (out.sizes() != host.sizes()) out.resize_(host.sizes());
-  copy_from(host, out, false);
+  const bool fits = host.dim() == 1 ? out.numel() == host.numel() : out.sizes() == host.sizes();
+  if (!fits) out.resize_(host.sizes());
+  copy_from(host.view(out.sizes()), out, false);
   return out;
 }
 
@@ -237,7 +249,7 @@ at::Tensor empty_strided_with_layout(c10::IntArrayRef size, c10::IntArrayRef str
       Tiling(layout).reaches(size, stride, 0),
       "Invalid device sizes and stride map for host sizes and strides: ", layout.str(),
       " has no place for some elements of a tensor of size ", size, " and strides ", stride, ".");
-  return allocate(size, stride, dtype, layout, resolved(device));
+  return allocate_for_users(size, stride, dtype, layout, resolved(device));
 }
 
 at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& layout,

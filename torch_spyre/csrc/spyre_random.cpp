@@ -23,6 +23,7 @@
 #include <torch/library.h>
 
 #include "eager_pointwise_kernels.h"
+#include "eager_structured.h"
 #include "spyre_generator.h"
 #include "spyre_tensor_impl.h"
 
@@ -99,7 +100,8 @@ at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, Gen generato
   return draw_into(self, generator, [&](auto& t, auto& g) { t.bernoulli_(p.cpu(), g); });
 }
 at::Tensor& bernoulli_out(const at::Tensor& p, Gen generator, at::Tensor& out) {
-  out.resize_(p.sizes());
+  eager::check_output("bernoulli", out, p.options().dtype(out.scalar_type()));
+  eager::resize_to(out, p.sizes());
   return bernoulli_tensor(out, p, generator);
 }
 at::Tensor bernoulli(const at::Tensor& p, Gen generator) {
@@ -130,7 +132,7 @@ at::Tensor& normal_around_out(const at::Tensor& mean, const at::Tensor& std, Gen
                               at::Tensor& out) {
   TORCH_CHECK(std.numel() == 0 || std.min().item<double>() >= 0,
               "normal expects all elements of std >= 0.0");
-  out.resize_(at::infer_size(mean.sizes(), std.sizes()));
+  eager::fit(out, mean, std);
   at::Tensor standard = at::empty(out.sizes(), out.options().dtype(at::kFloat));
   normal_(standard, 0, 1, generator);
   eager::pointwise(OpFunc::addcmul, out, {mean, standard, std}, at::kFloat, {1});
@@ -177,8 +179,9 @@ at::Tensor& sampled_out(const at::Tensor& weights, std::int64_t count, bool repl
                         Gen generator, at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kLong,
               "multinomial expects Long tensor out, got: ", out.scalar_type());
+  eager::check_output("multinomial", out, weights.options().dtype(at::kLong));
   const at::Tensor indices = sampled(weights, count, replacement, generator);
-  out.resize_(indices.sizes());
+  eager::resize_to(out, indices.sizes());
   return out.copy_(indices);
 }
 at::Tensor poisson(const at::Tensor& rates, Gen generator) {
@@ -265,7 +268,7 @@ at::Tensor& rrelu_out(const at::Tensor& self, at::Tensor& noise, const c10::Scal
   if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);
   at::Tensor slopes = at::empty(self.sizes(), self.options());
   uniform_(slopes, lower.toDouble(), upper.toDouble(), generator);
-  eager::resize(noise, self.sizes());
+  eager::resize_to(noise, self.sizes());
   eager::pointwise(OpFunc::where3, noise, {at::le(self, 0), slopes, eager::number(1)}, at::kFloat);
   return at::mul_out(out, self, noise);
 }

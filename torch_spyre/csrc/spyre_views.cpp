@@ -14,6 +14,7 @@
 #include "spyre_storage.h"
 #include "spyre_tensor_impl.h"
 #include "spyre_tiling.h"
+#include "spyre_uninitialised.h"
 
 namespace spyre {
 namespace {
@@ -38,8 +39,9 @@ void check_in_storage(const c10::Storage& storage, c10::ScalarType dtype, c10::I
           ? static_cast<std::int64_t>(storage.nbytes() / c10::elementSize(dtype))
           : context.numel;
   TORCH_CHECK(needed <= available, "setStorage: sizes ", size, ", strides ", stride,
-              ", storage offset ", offset, " reach element ", needed - 1,
-              ", out of bounds for a storage of ", available, " elements");
+              ", storage offset ", offset, ", and itemsize ", c10::elementSize(dtype),
+              " requiring a storage size of ", needed * c10::elementSize(dtype),
+              " are out of bounds for storage of size ", available * c10::elementSize(dtype));
 }
 
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride,
@@ -181,12 +183,15 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size,
     TORCH_CHECK(
         !has_own_layout(self),
         "resize_: this tensor shares its memory under a layout of its own; clone it first.");
-    const std::int64_t numel = std::max(span, context.numel);
+    const std::int64_t before = context.numel, numel = std::max(span, before);
     relayout(self.storage(),
              numel == span && offset == 0
                  ? default_layout(size, stride, self.scalar_type())
                  : SpyreTensorLayout::flat(numel, device_format(self.scalar_type())),
              numel);
+    if (numel > before)
+      fill_uninitialised(make_tensor(self.storage(), self.scalar_type(), {numel}, {1})
+                             .narrow(0, before, numel - before));
   }
   self.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride, offset);
   return self;

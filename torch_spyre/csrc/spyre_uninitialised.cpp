@@ -1,0 +1,31 @@
+#include "spyre_uninitialised.h"
+
+#include <limits>
+
+#include <ATen/Context.h>
+
+#include "spyre_copy.h"
+
+namespace spyre {
+
+void fill_uninitialised(const at::Tensor& target) {
+  const at::Context& context = at::globalContext();
+  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory()) return;
+  switch (target.scalar_type()) {
+    case c10::ScalarType::Bool:
+      return fill(target, true);
+    case c10::ScalarType::Byte:
+      return fill(target, std::numeric_limits<std::uint8_t>::max());
+    case c10::ScalarType::Char:
+      return fill(target, std::numeric_limits<std::int8_t>::max());
+    case c10::ScalarType::Short:
+      return fill(target, std::numeric_limits<std::int16_t>::max());
+    case c10::ScalarType::Int:
+    case c10::ScalarType::Long:  // held in 32 bits
+      return fill(target, std::numeric_limits<std::int32_t>::max());
+    default:
+      return fill(target, std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+}  // namespace spyre
