@@ -19,8 +19,8 @@ RUN := $(BIN)/python
 NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
 
 # lint, test and sanitize go on after a failure with `make --keep-going`.
-.PHONY: help venv build demo test test-card test-clang test-python lint lint-python lint-types \
-  lint-cpp format sanitize sanitize-address sanitize-thread \
+.PHONY: help venv build demo test test-card test-checked test-clang test-python lint \
+  lint-python lint-types lint-cpp format sanitize sanitize-address sanitize-thread \
   fuzz fuzz-loader wheel models bench clean distclean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -90,6 +90,10 @@ wheel: $(STAMPS)/tools  ## build a wheel into dist/ (compiles once more, some mi
 # ------------------------------------------------------------------------------------------- tests
 
 test: test-card test-python  ## run all tests: the card's in C++, then the package's in Python
+
+test-checked: build  ## the Python tests with the card's checker on (long); ARGS selects
+	@echo "[test] the Python tests, checked"
+	@SPYRE_CARD_CHECK=1 $(RUN) -m pytest -n $(TEST_JOBS) $(ARGS)
 
 test-card: build  ## only the card's C++ tests
 	@echo "[test] the card's C++ tests"

@@ -35,6 +35,20 @@ def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "unchecked(reason): skipped with SPYRE_CARD_CHECK=1 (make test-checked)"
+    )
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("SPYRE_CARD_CHECK") != "1":
+        return
+    for item in items:
+        for marker in item.iter_markers("unchecked"):
+            item.add_marker(pytest.mark.skip(reason=f"with the checker: {marker.args[0]}"))
+
+
 def pytest_terminal_summary(terminalreporter, config):
     """What became of the entries of PyTorch's databases, if all of them ran."""
     everything = [report for group in terminalreporter.stats.values() for report in group]

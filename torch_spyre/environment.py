@@ -30,6 +30,11 @@ VARIABLES = [
     ),
     Variable("SPYRE_CARD_THREADS", "usable cores", "host threads a software card works with"),
     Variable(
+        "SPYRE_CARD_CHECK",
+        "0",
+        "1: a software card checks every access of every program (docs/checker.md); slow",
+    ),
+    Variable(
         "SPYRE_CARD_SIMD",
         "best",
         "vector instructions of the software card: baseline, avx2 or avx512; for tests",

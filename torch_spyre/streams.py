@@ -6,6 +6,8 @@ hands out its streams in turn. Streams and events are ``torch.Stream`` and ``tor
 everything that takes one of those takes these.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -13,7 +15,15 @@ import torch
 from torch_spyre import _C
 from torch_spyre.constants import DEVICE_NAME
 
-__all__ = ["Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"]
+__all__ = [
+    "Event",
+    "Stream",
+    "checked",
+    "current_stream",
+    "default_stream",
+    "stream",
+    "synchronize",
+]
 
 Device = torch.device | int | str | None
 
@@ -123,6 +133,21 @@ def default_stream(device: Device = None) -> Stream:
 def set_stream(stream: torch.Stream) -> None:
     """Make a stream the current one of its device, for this thread."""
     _C.set_current_stream(stream)
+
+
+@contextmanager
+def checked(stream: torch.Stream | None = None) -> Iterator[None]:
+    """Check every access of what a stream runs in the ``with`` block: docs/checker.md.
+
+    The first fault is raised as a RuntimeError that names op, tensor and element, before it does
+    harm. Takes a stream, the current one if None. Very slow.
+    """
+    stream = current_stream() if stream is None else stream
+    before = _C._set_stream_checks(stream, True)
+    try:
+        yield
+    finally:
+        _C._set_stream_checks(stream, before)
 
 
 def synchronize(device: Device = None) -> None:

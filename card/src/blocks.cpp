@@ -92,6 +92,12 @@ std::optional<std::uint64_t> Blocks::size_of(std::uint64_t offset) const {
   return found->second->bytes;
 }
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>> Blocks::allocated() const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> blocks;
+  for (const auto& [offset, block] : allocated_) blocks.emplace_back(offset, block->bytes);
+  return blocks;
+}
+
 void Blocks::trim() {
   while (!ages_.empty()) {
     const Position block = ages_.begin()->second;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace spyre::card {
 
@@ -41,6 +42,9 @@ class Blocks {
   bool free(std::uint64_t offset);
   /// Size of the allocated block that starts at `offset`, if there is one.
   std::optional<std::uint64_t> size_of(std::uint64_t offset) const;
+
+  /// Offset and size of every allocated block.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> allocated() const;
 
   /// Turn all warm blocks cold.
   void trim();

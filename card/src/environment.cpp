@@ -109,6 +109,8 @@ std::size_t choice(const char* variable, std::initializer_list<std::string_view>
   refuse(variable, *text, "it is one of " + list);
 }
 
+bool card_check() { return choice("SPYRE_CARD_CHECK", {"0", "1"}, 0) == 1; }
+
 std::uint64_t card_memory_bytes() {
   return bytes_from("SPYRE_CARD_MEMORY", kDefaultCardBytes, kSmallestCard);
 }

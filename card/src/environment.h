@@ -4,6 +4,7 @@
 //   SPYRE_CARD_MEMORY      memory of one card, 64K..128G, default 128G
 //   SPYRE_CARD_WARM_BYTES  freed memory a card keeps for reuse, 0..128G, default 64M
 //   SPYRE_CARD_THREADS     host threads, 1..1024, default one a processor that this process may use
+//   SPYRE_CARD_CHECK       1: every stream checks what it runs (checker.h), default 0
 //   SPYRE_CARD_SIMD        vector instructions (convert.h)
 //   SPYRE_DL16_SPECIALS    special values of DLFloat16 (formats.h)
 //   SPYRE_ACCUMULATION     how sums of DLFloat16 accumulate (accumulation.h)
@@ -31,6 +32,7 @@ int soft_cards();
 std::uint64_t card_memory_bytes();
 std::uint64_t card_warm_bytes();
 int card_threads();
+bool card_check();
 
 /// Index of the variable's value in `legal`; throws, listing them, if it is none of these.
 std::size_t choice(const char* variable, std::initializer_list<std::string_view> legal,

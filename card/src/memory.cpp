@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "checker.h"
 #include "environment.h"
 
 namespace spyre::card {
@@ -43,13 +44,6 @@ const char* kind_name(MemoryKind kind) { return kind == MemoryKind::tensor ? "te
 
 std::uint64_t unit_of(MemoryKind kind) {
   return kind == MemoryKind::tensor ? kHugePage : page_bytes();
-}
-
-[[noreturn]] void refuse_handle(Handle handle) {
-  std::ostringstream message;
-  message << "the handle " << handle
-          << " is not an allocation of this card: it was never allocated here, or already freed";
-  throw Error(ErrorCode::invalid_argument, message.str());
 }
 
 }  // namespace
@@ -137,14 +131,14 @@ Handle Arena::allocate(std::uint64_t bytes) {
 
 void Arena::free(Handle handle) {
   const std::lock_guard lock(mutex_);
-  if (!blocks_.free(offset_of(handle))) refuse_handle(handle);
+  if (!blocks_.free(offset_of(handle))) refuse(handle);
 }
 
 Extent Arena::locate(Handle handle) const {
   const std::uint64_t offset = offset_of(handle);
   const std::lock_guard lock(mutex_);
   const auto bytes = blocks_.size_of(offset);
-  if (!bytes) refuse_handle(handle);
+  if (!bytes) refuse(handle);
   return {backing_.begin() + offset, *bytes};
 }
 
@@ -182,6 +176,22 @@ std::uint64_t Arena::offset_of(Handle handle) const {
          reinterpret_cast<std::uintptr_t>(handles_.begin());
 }
 
+std::vector<Extent> Arena::allocated() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Extent> extents;
+  for (const auto& [offset, bytes] : blocks_.allocated())
+    extents.push_back({backing_.begin() + offset, bytes});
+  return extents;
+}
+
+void Arena::refuse(Handle handle) const {
+  std::ostringstream message;
+  message << "the handle " << handle
+          << " is not an allocation of this card: it was never allocated here, or already freed";
+  if (note && has(handle)) message << note(backing_.begin() + offset_of(handle));
+  throw Error(ErrorCode::invalid_argument, message.str());
+}
+
 OutOfMemory Arena::out_of_memory(std::uint64_t requested, const Blocks::Usage& usage) const {
   std::ostringstream message;
   message << "Spyre card is out of " << kind_name(shape_.kind) << " memory: requested "
@@ -210,12 +220,37 @@ DeviceMemory::DeviceMemory(const MemoryLimits& limits)
       programs_({MemoryKind::program, kProgramSegmentBase, usable(limits.card_bytes, 1),
                  std::min(limits.warm_bytes, kWarmProgramBytes)}) {}
 
+DeviceMemory::~DeviceMemory() = default;
+
 Handle DeviceMemory::allocate(std::uint64_t bytes, MemoryKind kind) {
-  return (kind == MemoryKind::tensor ? tensors_ : programs_).allocate(bytes);
+  const Handle handle = (kind == MemoryKind::tensor ? tensors_ : programs_).allocate(bytes);
+  if (Checker* const now = checker()) now->allocated(locate(handle));
+  return handle;
 }
 
 void DeviceMemory::free(Handle handle) {
-  if (home_.is_here()) arena_of(handle).free(handle);
+  if (!home_.is_here()) return;
+  if (Checker* const now = checker()) now->freed(locate(handle));
+  arena_of(handle).free(handle);
+}
+
+void DeviceMemory::start_checking() {
+  const std::lock_guard lock(checking_mutex_);
+  if (checking_streams_++ > 0) return;
+  if (!owned_checker_) {
+    owned_checker_ = std::make_unique<Checker>(tensors_.memory(), tensors_.capacity());
+    tensors_.note = [this](const std::byte* place) {
+      const Checker* const now = checker();
+      return now ? now->freed_note(place) : std::string();
+    };
+  }
+  owned_checker_->start(tensors_.allocated());
+  checker_.store(owned_checker_.get(), std::memory_order_release);
+}
+
+void DeviceMemory::stop_checking() {
+  const std::lock_guard lock(checking_mutex_);
+  if (--checking_streams_ == 0) checker_.store(nullptr, std::memory_order_release);
 }
 
 MemoryInfo DeviceMemory::info(MemoryKind kind) const {

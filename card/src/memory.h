@@ -9,10 +9,15 @@
 // A card with less memory than the address space uses the lowest part of it and reserves no more.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "blocks.h"
 #include "process.h"
@@ -20,6 +25,8 @@
 #include "spyre/card.h"
 
 namespace spyre::card {
+
+class Checker;
 
 /// An allocation as the card's engines see it.
 struct Extent {
@@ -75,10 +82,16 @@ class Arena {
   std::uint64_t device_address(Handle handle) const;
   MemoryInfo info() const;
   void trim();
+  std::byte* memory() const { return backing_.begin(); }
+  std::uint64_t capacity() const { return shape_.capacity; }
+  std::vector<Extent> allocated() const;
+  /// Says what is known about a place that is not allocated, for a complaint about its handle.
+  std::function<std::string(const std::byte*)> note;
   bool has(Handle handle) const { return offset_of(handle) < shape_.capacity; }
 
  private:
   std::uint64_t offset_of(Handle handle) const;
+  [[noreturn]] void refuse(Handle handle) const;
   OutOfMemory out_of_memory(std::uint64_t requested, const Blocks::Usage& usage) const;
 
   const Shape shape_;
@@ -90,6 +103,7 @@ class Arena {
 class DeviceMemory {
  public:
   explicit DeviceMemory(const MemoryLimits& limits);
+  ~DeviceMemory();
 
   Handle allocate(std::uint64_t bytes, MemoryKind kind);
   /// Does nothing in a forked child: the memory is the parent's.
@@ -103,6 +117,12 @@ class DeviceMemory {
   void trim();
   const Scratchpads& scratchpads() const { return scratchpads_; }
 
+  /// Null unless a stream of the card checks.
+  Checker* checker() const { return checker_.load(std::memory_order_acquire); }
+  /// Called by each stream that begins to check, and when it ends.
+  void start_checking();
+  void stop_checking();
+
  private:
   const Arena& arena_of(Handle handle) const;
   Arena& arena_of(Handle handle);
@@ -110,6 +130,10 @@ class DeviceMemory {
   Arena tensors_, programs_;
   const Scratchpads scratchpads_;
   HomeProcess home_;
+  std::mutex checking_mutex_;
+  int checking_streams_ = 0;                // guarded by checking_mutex_
+  std::unique_ptr<Checker> owned_checker_;  // the same; kept once it is there
+  std::atomic<Checker*> checker_ = nullptr;
 };
 
 }  // namespace spyre::card

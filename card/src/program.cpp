@@ -148,6 +148,20 @@ void SoftProgram::check_follows(const SoftProgram* before) const {
   }
 }
 
+StepWords SoftProgram::step_words(std::size_t index) const {
+  const std::byte* at = memory_->locate(handle_).data + sizeof(ProgramHeader);
+  for (;;) {
+    StepHeader head;
+    std::memcpy(&head, at, sizeof head);
+    at += sizeof head;
+    const auto opcode = static_cast<Opcode>(head.opcode);
+    const bool runs = opcode != Opcode::accounts && opcode != Opcode::handover;
+    if (runs && index-- == 0)
+      return {opcode, {reinterpret_cast<const std::int64_t*>(at), head.payload_words}};
+    at += head.payload_words * sizeof(std::int64_t);
+  }
+}
+
 void SoftProgram::run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const {
   const bool alone = scratchpad_steps_ == 1 && handover_.found.empty() && handover_.left.empty();
   for (const auto& step : steps_) {

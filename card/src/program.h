@@ -62,6 +62,12 @@ class Step {
   }
 };
 
+/// A step as a program has it.
+struct StepWords {
+  Opcode opcode;
+  std::span<const std::int64_t> words;
+};
+
 /// Decode the step at `index` of a program. Throws Error(invalid_argument) that names the step and
 /// the field.
 std::unique_ptr<const Step> decode_step(std::size_t index, std::uint32_t opcode,
@@ -100,6 +106,9 @@ class SoftProgram : public Program {
   bool uses_scratchpads() const { return scratchpad_steps_ > 0; }
   /// Whether running it takes a host some tens of microseconds or more.
   bool takes_long() const { return traffic_bytes_ >= kLongTrafficBytes; }
+  const std::vector<std::unique_ptr<const Step>>& steps() const { return steps_; }
+  /// Those of steps()[index], as the program has them.
+  StepWords step_words(std::size_t index) const;
   /// The operands have passed check(). `turn` is there if the program uses scratchpads.
   void run(std::span<const Extent> operands, const Scratchpads::Turn* turn) const;
 

@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "checker.h"
+#include "environment.h"
 #include "event.h"
 #include "program.h"
 #include "stream.h"
@@ -13,15 +15,23 @@ SoftCard::SoftCard(const MemoryLimits& limits, bool shared)
     : properties_{"IBM Spyre (software card)", "dd2", static_cast<int>(kCores), limits.card_bytes,
                   static_cast<std::uint64_t>(kLxBytesPerCore)},
       shared_(shared),
+      checks_(card_check()),
       memory_(std::make_shared<DeviceMemory>(limits)),
-      clock_(std::make_shared<Clock>()) {}
+      clock_(std::make_shared<Clock>()) {
+  if (checks_) memory_->start_checking();  // what is allocated before the first stream counts, too
+}
 
 Handle SoftCard::allocate(std::size_t bytes, MemoryKind kind) {
   return memory_->allocate(bytes, kind);
 }
 
+void SoftCard::name_allocation(Handle handle, const std::string& name) {
+  if (Checker* const checker = memory_->checker()) checker->name(memory_->locate(handle), name);
+}
+
 std::unique_ptr<Stream> SoftCard::create_stream(int priority) {
   auto stream = std::make_unique<SoftStream>(memory_, clock_, priority);
+  if (checks_) stream->set_checks(true);
   const std::lock_guard lock(mutex_);
   std::erase_if(queues_, [](const auto& queue) { return queue.expired(); });
   queues_.push_back(stream->queue());

@@ -28,6 +28,7 @@ class SoftCard : public Card {
   std::uint64_t device_address(Handle handle) const override {
     return memory_->device_address(handle);
   }
+  void name_allocation(Handle handle, const std::string& name) override;
   MemoryInfo memory_info(MemoryKind kind) const override { return memory_->info(kind); }
   void trim() override { memory_->trim(); }
 
@@ -45,7 +46,7 @@ class SoftCard : public Card {
   std::vector<std::shared_ptr<WorkQueue>> live_queues() const;
 
   const Properties properties_;
-  const bool shared_;
+  const bool shared_, checks_;
   const std::shared_ptr<DeviceMemory> memory_;
   const std::shared_ptr<Clock> clock_;
   mutable std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "checker.h"
 #include "event.h"
 #include "move.h"
 #include "program.h"
@@ -58,6 +59,7 @@ SoftStream::SoftStream(std::shared_ptr<DeviceMemory> memory, std::shared_ptr<Clo
 SoftStream::~SoftStream() {
   if (home_.is_here()) {
     queue_->close();
+    set_checks(false);
   } else {
     // Destroying a condition variable waits for its waiters, which a child does not have: leak it.
     static_cast<void>(new std::shared_ptr<WorkQueue>(std::move(queue_)));
@@ -69,7 +71,7 @@ void SoftStream::to_card(const void* host, std::size_t host_bytes, Handle device
   const Extent extent = memory_->locate(device);
   const std::uint64_t bytes = check_transfer(conversion, true, host, host_bytes, extent);
   transfer(Engine::to_card, static_cast<const std::byte*>(host), extent.data, std::move(conversion),
-           bytes, submit, std::move(retained));
+           extent, bytes, submit, std::move(retained));
 }
 
 void SoftStream::to_host(Handle device, void* host, std::size_t host_bytes,
@@ -77,12 +79,18 @@ void SoftStream::to_host(Handle device, void* host, std::size_t host_bytes,
   const Extent extent = memory_->locate(device);
   const std::uint64_t bytes = check_transfer(conversion, false, host, host_bytes, extent);
   transfer(Engine::to_host, extent.data, static_cast<std::byte*>(host), std::move(conversion),
-           bytes, submit, std::move(retained));
+           extent, bytes, submit, std::move(retained));
 }
 
 void SoftStream::transfer(Engine engine, const std::byte* src, std::byte* dst,
-                          DataConversion conversion, std::uint64_t device_bytes, Submit submit,
-                          Retained retained) {
+                          DataConversion conversion, const Extent& device,
+                          std::uint64_t device_bytes, Submit submit, Retained retained) {
+  if (Checker* const checker = memory_->checker()) [[unlikely]] {
+    if (checks())
+      return transfer_checked(*checker, engine, src, dst, std::move(conversion), device,
+                              device_bytes, submit, std::move(retained));
+    checker->touched_unseen(device);
+  }
   queue_->submit(
       submit, [&] { clock_->transfer(engine, device_bytes, time_, submit); },
       [&] {
@@ -116,14 +124,13 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
     takes_long |= loaded.takes_long();
   }
 
+  if (Checker* const checker = memory_->checker()) [[unlikely]] {
+    if (checks()) return launch_checked(*checker, launches, extents, submit, std::move(retained));
+    for (const Extent* each = extents; each != next; ++each) checker->touched_unseen(*each);
+  }
+
   queue_->submit(
-      submit,
-      [&] {
-        for (const Launch& each : launches) {
-          const SoftProgram& loaded = checked(each);
-          clock_->launch(loaded.bill(), loaded.first_launch() ? loaded.bytes() : 0, time_, submit);
-        }
-      },
+      submit, [&] { price(launches, submit); },
       [&] {
         run(*memory_, launches, extents);
         retained.reset();
@@ -134,6 +141,13 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
                 retained = std::move(retained)] { run(*memory, kept_launches, kept.data()); };
       },
       takes_long ? WorkQueue::Kind::large : WorkQueue::Kind::small);
+}
+
+void SoftStream::price(std::span<const Launch> launches, Submit submit) {
+  for (const Launch& each : launches) {
+    const SoftProgram& loaded = checked(each);
+    clock_->launch(loaded.bill(), loaded.first_launch() ? loaded.bytes() : 0, time_, submit);
+  }
 }
 
 /// In one turn: what a program leaves in the scratchpads, the next may read. The operands of all

@@ -32,13 +32,21 @@ class SoftStream : public Stream {
   bool query() override { return queue_->idle(); }
   void synchronize() override;
   int priority() const override { return priority_; }
+  void set_checks(bool on) override;
 
   /// For the card, which drains all its streams.
   const std::shared_ptr<WorkQueue>& queue() const { return queue_; }
 
  private:
+  void price(std::span<const Launch> launches, Submit submit);
+  // Of a stream that checks.
+  void launch_checked(Checker& checker, std::span<const Launch> launches, const Extent* operands,
+                      Submit submit, Retained retained);
+  void transfer_checked(Checker& checker, Engine engine, const std::byte* src, std::byte* dst,
+                        DataConversion conversion, const Extent& device, std::uint64_t device_bytes,
+                        Submit submit, Retained retained);
   void transfer(Engine engine, const std::byte* src, std::byte* dst, DataConversion conversion,
-                std::uint64_t device_bytes, Submit submit, Retained retained);
+                const Extent& device, std::uint64_t device_bytes, Submit submit, Retained retained);
   static void run(const DeviceMemory& memory, std::span<const Launch> launches,
                   const Extent* operands);
 

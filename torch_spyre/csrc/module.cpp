@@ -8,6 +8,7 @@
 
 #include "cost_module.h"
 #include "fallback.h"
+#include "launch_description.h"
 #include "logging.h"
 #include "program_module.h"
 #include "python_doors.h"
@@ -432,6 +433,9 @@ void bind_streams(py::module& module) {
       [=](std::optional<c10::Device> device) { return streams::default_stream(index(device)); },
       py::arg("device") = py::none());
   module.def("set_current_stream", [](c10::Stream stream) { return streams::exchange(stream); });
+  module.def(
+      "_set_stream_checks", [](c10::Stream stream, bool on) { return checks::set(stream, on); },
+      py::arg("stream"), py::arg("on"));
   module.def(
       "synchronize",
       [=](std::optional<c10::Device> device) {

@@ -1,6 +1,5 @@
 #include "program_launch.h"
 
-#include "spyre_stream.h"
 #include "spyre_tensor_impl.h"
 
 namespace spyre {
@@ -13,6 +12,30 @@ Handles handles_of(const OperandMemory& memory) {
   Handles handles;
   for (const auto& allocation : memory) handles.push_back(allocation->handle);
   return handles;
+}
+
+/// Where each launch is described, too.
+void launch_checked(c10::DeviceIndex device, c10::ArrayRef<BoundProgram> launches,
+                    card::Submit submit) {
+  struct Kept {
+    OperandMemory memory;
+    std::vector<card::LaunchDescription> descriptions;
+  };
+  auto kept = std::make_shared<Kept>();
+  for (const BoundProgram& each : launches) {
+    for (const at::Tensor& operand : each.operands) kept->memory.push_back(memory_of(operand));
+    kept->descriptions.push_back(
+        checks::describe(each.operands, each.origin.get(), each.intermediates));
+  }
+  const Handles handles = handles_of(kept->memory);
+  std::vector<card::Launch> together;
+  const card::Handle* next = handles.data();
+  for (std::size_t i = 0; i < launches.size(); ++i) {
+    const std::size_t count = launches[i].operands.size();
+    together.push_back({launches[i].program, {next, count}, &kept->descriptions[i]});
+    next += count;
+  }
+  streams::current_card_stream(device).launch(together, submit, std::move(kept));
 }
 
 }  // namespace
@@ -34,21 +57,26 @@ void launch_program(const std::shared_ptr<const card::Program>& program, c10::De
 
 void launch_program(const std::shared_ptr<const card::Program>& program,
                     c10::ArrayRef<at::Tensor> operands, card::Submit submit) {
+  const c10::DeviceIndex device = operands.back().device().index();
+  if (is_checked(device)) [[unlikely]]
+    return launch_checked(device, {{program, operands.vec(), nullptr}}, submit);
   auto memory = std::make_shared<OperandMemory>();
   for (const at::Tensor& operand : operands) memory->push_back(memory_of(operand));
-  launch_program(program, operands.back().device().index(), std::move(memory), submit);
+  launch_program(program, device, std::move(memory), submit);
 }
 
 void launch_together(c10::DeviceIndex device, c10::ArrayRef<BoundProgram> launches) {
+  if (is_checked(device)) [[unlikely]]
+    return launch_checked(device, launches, card::Submit::either);
   auto memory = std::make_shared<OperandMemory>();
-  for (const auto& [program, operands] : launches)
-    for (const at::Tensor& operand : operands) memory->push_back(memory_of(operand));
+  for (const BoundProgram& each : launches)
+    for (const at::Tensor& operand : each.operands) memory->push_back(memory_of(operand));
   const Handles handles = handles_of(*memory);
   std::vector<card::Launch> together;
   const card::Handle* next = handles.data();
-  for (const auto& [program, operands] : launches) {
-    together.push_back({program, {next, operands.size()}});
-    next += operands.size();
+  for (const BoundProgram& each : launches) {
+    together.push_back({each.program, {next, each.operands.size()}});
+    next += each.operands.size();
   }
   streams::current_card_stream(device).launch(together, card::Submit::either, std::move(memory));
 }

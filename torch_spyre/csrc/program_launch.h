@@ -2,14 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include "launch_description.h"
 #include "spyre/card.h"
 #include "spyre_allocator.h"
+#include "spyre_stream.h"
 
 namespace spyre {
 
@@ -19,7 +20,7 @@ using OperandMemory = c10::SmallVector<std::shared_ptr<const Allocation>, 8>;
 /// That of a tensor's storage.
 const std::shared_ptr<const Allocation>& memory_of(const at::Tensor& operand);
 
-/// Launches on the current stream of a device.
+/// Launches on the current stream of a device. For streams that do not check.
 void launch_program(const std::shared_ptr<const card::Program>& program, c10::DeviceIndex device,
                     std::shared_ptr<const OperandMemory> operands,
                     card::Submit submit = card::Submit::either);
@@ -28,7 +29,18 @@ void launch_program(const std::shared_ptr<const card::Program>& program, c10::De
 void launch_program(const std::shared_ptr<const card::Program>& program,
                     c10::ArrayRef<at::Tensor> operands, card::Submit submit = card::Submit::either);
 
-using BoundProgram = std::pair<std::shared_ptr<const card::Program>, std::vector<at::Tensor>>;
+struct BoundProgram {
+  std::shared_ptr<const card::Program> program;
+  std::vector<at::Tensor> operands;
+  std::shared_ptr<const checks::Origin> origin;  ///< null: an eager op
+  std::size_t intermediates = 0;                 ///< so many first operands are memory for these
+};
+
+/// Whether launches go to a stream that checks. Those take tensors, to describe them.
+inline bool is_checked(c10::DeviceIndex device) {
+  return checks::anywhere.load(std::memory_order_relaxed) &&
+         streams::current_card_stream(device).checks();
+}
 
 /// The same of several, with nothing in between: each finds in the scratchpads what the one before
 /// it leaves there.

@@ -47,7 +47,12 @@ struct LoadedProgram {
 
   c10::DeviceIndex device;
   std::shared_ptr<const card::Program> program;
+  std::shared_ptr<const checks::Origin> origin = nullptr;  ///< of a compiled kernel
+  std::size_t intermediates = 0;                           ///< operands that are memory for these
 };
+
+using BoundOperands = std::pair<LoadedProgram, std::vector<at::Tensor>>;
+void launch_bound(const std::vector<BoundOperands>& launches);
 
 /// What a compiled kernel was made for.
 struct ExpectedOperand {
@@ -70,6 +75,8 @@ struct LoadedKernel {
 
   /// The first argument that is not what the kernel was made for, or -1: then it was launched.
   std::int64_t launch(const py::tuple& arguments) const {
+    if (is_checked(program.device)) [[unlikely]]
+      return launch_checked(arguments);
     auto memory = std::make_shared<OperandMemory>();
     if (pool_bytes > 0) memory->emplace_back();
     const std::int64_t misplaced = each_operand(
@@ -87,8 +94,7 @@ struct LoadedKernel {
 
   /// The program and its operands, to be launched together with others; nothing if an argument is
   /// not what the kernel was made for.
-  std::optional<std::pair<LoadedProgram, std::vector<at::Tensor>>> bind(
-      const py::tuple& arguments) const {
+  std::optional<BoundOperands> bind(const py::tuple& arguments) const {
     std::vector<at::Tensor> operands;
     if (pool_bytes > 0)
       operands.push_back(empty_strided(pool_bytes, 1, c10::ScalarType::Char, program.device));
@@ -98,6 +104,13 @@ struct LoadedKernel {
   }
 
  private:
+  std::int64_t launch_checked(const py::tuple& arguments) const {
+    const std::int64_t misplaced = each_operand(arguments, [](const at::Tensor&) {});
+    if (misplaced >= 0) return misplaced;
+    launch_bound({*bind(arguments)});
+    return -1;
+  }
+
   /// use(tensor) of the arguments and the constants. Returns the first argument that is not as
   /// expected, or -1.
   template <typename Use>
@@ -117,14 +130,14 @@ struct LoadedKernel {
   }
 };
 
-void launch_bound(const std::vector<std::pair<LoadedProgram, std::vector<at::Tensor>>>& launches) {
+void launch_bound(const std::vector<BoundOperands>& launches) {
   TORCH_CHECK_VALUE(!launches.empty(), "there is no program to launch.");
   std::vector<BoundProgram> bound;
   for (const auto& [program, operands] : launches) {
     TORCH_CHECK(program.device == launches.front().first.device,
                 "programs of several cards cannot be launched together.");
     for (const at::Tensor& operand : operands) program.check_device(operand);
-    bound.emplace_back(program.program, operands);
+    bound.push_back({program.program, operands, program.origin, program.intermediates});
   }
   launch_together(launches.front().first.device, bound);
 }
@@ -214,16 +227,19 @@ void bind_programs(py::module& module) {
   py::class_<LoadedKernel>(module, "_Kernel", "A compiled kernel in the memory of one card.")
       .def(py::init([](const py::bytes& binary, std::int64_t device,
                        const std::vector<Expectation>& expected, std::vector<at::Tensor> constants,
-                       std::int64_t pool_bytes) {
+                       std::int64_t pool_bytes, std::string name, std::string source) {
              LoadedKernel kernel{{binary, device}, {}, std::move(constants), pool_bytes};
              for (const auto& [layout, stride, offset] : expected)
                kernel.expected.push_back({layout, stride, offset});
+             kernel.program.origin = std::make_shared<const checks::Origin>(
+                 checks::Origin{std::move(name), std::move(source)});
+             kernel.program.intermediates = pool_bytes > 0 ? 1 : 0;
              for (const at::Tensor& constant : kernel.constants)
                kernel.program.check_device(constant);
              return kernel;
            }),
            py::arg("binary"), py::arg("device"), py::arg("expected"), py::arg("constants"),
-           py::arg("pool_bytes"))
+           py::arg("pool_bytes"), py::arg("name") = "a kernel", py::arg("source") = "")
       .def("launcher",
            [](const LoadedKernel& self) {
              return holding(launch_kernel_function, kKernelCapsule, self);

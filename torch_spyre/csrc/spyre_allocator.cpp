@@ -12,6 +12,7 @@
 
 #include "first_use.h"
 #include "fork_safe_mutex.h"
+#include "launch_description.h"
 #include "logging.h"
 #include "spyre_device_enum.h"
 #include "spyre_dtypes.h"
@@ -172,6 +173,8 @@ c10::DataPtr make_data(std::unique_ptr<StorageContext> context, c10::DeviceIndex
         std::make_shared<const Allocation>(device, static_cast<std::size_t>(bytes));
     handle = context->allocation->handle;
     book_storage(*context, 1);
+    if (checks::anywhere.load(std::memory_order_relaxed)) [[unlikely]]
+      runtime::card(device).name_allocation(handle, checks::caller());
     if (debug_enabled())  // the text of a layout takes longer than all else here
       debug("allocate ", context->allocation->bytes, " bytes on device ", static_cast<int>(device),
             ": ", context->numel, " elements of ", dtype_name(context->dtype), " in ",

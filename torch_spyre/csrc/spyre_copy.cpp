@@ -11,6 +11,7 @@
 #include <c10/util/strides.h>
 
 #include "logging.h"
+#include "program_launch.h"
 #include "spyre/card.h"
 #include "spyre/program.h"
 #include "spyre_dtypes.h"
@@ -88,9 +89,16 @@ card::Submit submission(const at::Tensor& host, bool non_blocking) {
                                                           : card::Submit::wait;
 }
 
-void run_program(c10::DeviceIndex device, const std::vector<std::byte>& binary,
+void run_program(const std::vector<std::byte>& binary,
+                 std::initializer_list<const at::Tensor*> tensors,
                  std::initializer_list<card::Handle> operands, card::Retained keep) {
+  const c10::DeviceIndex device = (*tensors.begin())->device().index();
   const std::shared_ptr<const card::Program> program = runtime::card(device).load_program(binary);
+  if (is_checked(device)) [[unlikely]] {
+    std::vector<at::Tensor> described;
+    for (const at::Tensor* tensor : tensors) described.push_back(*tensor);
+    return launch_program(program, described);
+  }
   streams::current_card_stream(device).launch(
       program, std::span<const card::Handle>(operands.begin(), operands.size()),
       card::Submit::either, std::move(keep));
@@ -214,7 +222,7 @@ void copy_on_card(const at::Tensor& source, const at::Tensor& target) {
   const Allocations memory{storage_context(source).allocation, storage_context(target).allocation};
   card::ProgramBuilder program;
   program.move(/*src_operand=*/0, /*dst_operand=*/1, conversion);
-  run_program(target.device().index(), program.finish(), {memory[0]->handle, memory[1]->handle},
+  run_program(program.finish(), {&source, &target}, {memory[0]->handle, memory[1]->handle},
               std::make_shared<const Allocations>(memory));
 }
 
@@ -308,7 +316,7 @@ void fill(const at::Tensor& target, const c10::Scalar& value) {
   card::ProgramBuilder program;
   program.fill(/*dst_operand=*/0, layout_of(target).device_dtype, encode(value, target), loops);
   const auto memory = storage_context(target).allocation;
-  run_program(target.device().index(), program.finish(), {memory->handle}, memory);
+  run_program(program.finish(), {&target}, {memory->handle}, memory);
 }
 
 at::Tensor element_to_host(const at::Tensor& tensor) {

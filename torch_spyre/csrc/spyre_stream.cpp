@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "launch_description.h"
 #include "spyre_device_enum.h"
 #include "spyre_runtime.h"
 
@@ -81,6 +82,7 @@ card::Stream& card_stream(c10::Stream stream) {
   std::unique_ptr<card::Stream>& owner = streams.owners[stream.id()];
   if (!owner) {
     owner = card.create_stream(priority(stream.id()));
+    if (owner->checks()) checks::begin();
     streams.streams[stream.id()].store(owner.get(), std::memory_order_release);
   }
   return *owner;

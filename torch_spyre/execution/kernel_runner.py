@@ -131,7 +131,11 @@ class SDSCKernelRunner:
     def load(self, device: int) -> _C._Kernel:
         """The program and the constants on a card, brought there once."""
         constants = [constant_tensor(value, dtype, device) for value, dtype in self.constants]
-        loaded = _C._Kernel(self.binary, device, self.expected, constants, self.pool_bytes)
+        lines = dict.fromkeys(source for source, _ in self.sources[0] if source)
+        loaded = _C._Kernel(
+            *(self.binary, device, self.expected, constants, self.pool_bytes),
+            *(self.name, ", ".join(lines)),
+        )
         self.loaded[device] = loaded
         self.launch_on[device] = loaded.launcher()
         return loaded

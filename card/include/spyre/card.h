@@ -13,6 +13,7 @@
 //  * Modelled time depends on the order of submissions only, never on the wall clock.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,7 +30,7 @@
 
 namespace spyre::card {
 
-inline constexpr int kAbiVersion = 2;
+inline constexpr int kAbiVersion = 3;
 
 // ---------------------------------------------------------------------------------------- errors
 
@@ -39,6 +40,7 @@ enum class ErrorCode {
   unavailable,       ///< no such card, or the card could not be opened
   failed,            ///< the card failed while working
   bad_index,         ///< a coordinate in device memory lies outside the dimension it is for
+  fault,             ///< a stream that checks found a program that does what it must not
 };
 
 class SPYRE_CARD_API Error : public std::runtime_error {
@@ -117,10 +119,32 @@ class Program {
   virtual std::uint64_t device_address() const = 0;
 };
 
+/// What a launch is asked to work on, for streams that check: docs/checker.md. Numbers of elements
+/// are those of the operand's format from the start of its allocation.
+struct OperandDescription {
+  std::string name;                ///< for people: "float32[5]"
+  std::vector<std::int64_t> size;  ///< of the tensor, outermost first
+  DataFormat format = DataFormat::INVALID;
+  /// The tensor's elements: `src` counts them in row-major order, `dst` is where each is. None of
+  /// them: nothing is known.
+  std::vector<StrideInfo> view;
+  /// The same of all elements that share the allocation; what is none of them is padding.
+  std::vector<StrideInfo> storage;
+  bool scratch = false;  ///< memory for intermediates: what is in it does not outlive the launch
+};
+
+struct LaunchDescription {
+  std::string op;      ///< "aten::add_", the name of a kernel
+  std::string source;  ///< the user's line, or nothing
+  std::vector<OperandDescription> operands;
+};
+
 /// A program and what it works on: operand i of its steps is operands[i].
 struct Launch {
   std::shared_ptr<const Program> program;
   std::span<const Handle> operands;
+  /// Looked at by streams that check. Lives as long as what is retained; may be null.
+  const LaunchDescription* description = nullptr;
 };
 
 /// Work in first-in first-out order. Streams of one card run concurrently.
@@ -151,6 +175,14 @@ class Stream {
   virtual bool query() = 0;
   virtual void synchronize() = 0;  ///< throws the error that the stream keeps
   virtual int priority() const = 0;
+
+  /// Look at every access of what is submitted from now on, and throw Error(fault) for the first
+  /// one that no program may make. Very slow.
+  virtual void set_checks(bool on) = 0;
+  bool checks() const { return checks_.load(std::memory_order_relaxed); }
+
+ protected:
+  std::atomic<bool> checks_ = false;
 };
 
 // --------------------------------------------------------------------------------------- one card
@@ -195,6 +227,8 @@ class Card {
   virtual std::size_t allocation_bytes(Handle handle) const = 0;
   /// Device virtual address: segment base + offset. For programs; never shown to Python.
   virtual std::uint64_t device_address(Handle handle) const = 0;
+  /// What complaints of streams that check call the allocation.
+  virtual void name_allocation(Handle handle, const std::string& name) = 0;
   virtual MemoryInfo memory_info(MemoryKind kind) const = 0;
   /// Give freed memory that is still backed by the host back to it.
   virtual void trim() = 0;
