@@ -121,7 +121,7 @@ def test_what_is_left_out():
     assert left_out.isdisjoint(names["spyre"])
     assert len(names["spyre"]) <= len(names["cpu"]) - 10
 
-    module, x = torch.compile(torch.nn.ReLU()), card(8, 64)
+    module, x = torch.compile(torch.nn.PReLU().half().to("spyre")), card(8, 64)
     module(x)
     original = type(module).__call__.__wrapped__
     left_out = {"_set_in_optimized_module", "_call_impl"}

@@ -32,7 +32,7 @@ PLANTED = {
     "a value": "t1[0] += device != 'cpu'",
     "a neighbour": "t1.as_strided((1,), (1,), 5).add_(int(device != 'cpu'))",
     "a dtype": "t2 = t0.to(torch.float16 if device == 'cpu' else torch.bfloat16)",
-    "a stride": "t2 = torch.ones(2, 2, device=device)\\nt2 = t2.mT if device == 'cpu' else t2",
+    "a stride": "t2 = torch.ones(2, 2, device=device)\nt2 = t2.mT if device == 'cpu' else t2",
     "an error": "t0.view(3) if device == 'cpu' else None",
     "another error": "t0.view(3) if device == 'cpu' else t0[9]",
     "an error of the card": "t0.view(4 if device == 'cpu' else 3)",
