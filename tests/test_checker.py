@@ -70,7 +70,7 @@ def test_compiled_kernels_are_checked_and_named():
         z = torch.ones(8, 100, device="spyre")
         assert compiled(x, z).tolist() == [100.0] * 8
         y = torch.empty(8, 100, device="spyre")
-        with pytest.raises(RuntimeError, match="check: sdsc_.* at .*test_checker.py") as raised:
+        with pytest.raises(RuntimeError, match=r"check: sdsc_.* at .*test_checker\.py") as raised:
             compiled(x, y)
     assert "which was never written" in str(raised.value)
 

@@ -281,7 +281,7 @@ def test_a_failing_set_leaves_the_tensor_as_it_was():
         assert card.tolist() == torch.arange(12.0).reshape(3, 4).tolist()
 
 
-# --------------------------------------------------------------- memory in common, shapes that differ
+# ------------------------------------------------------------- memory in common, shapes that differ
 
 
 def overlapping(device: str) -> dict[str, torch.Tensor]:
@@ -320,7 +320,7 @@ def test_a_call_that_the_cpu_refuses_is_refused_and_changes_nothing(call, no_dow
     errors = []
     for device in ("cpu", "spyre"):
         tensors = overlapping(device)
-        with pytest.raises(Exception) as caught:  # noqa: PT011  (compared below)
+        with pytest.raises(Exception) as caught:
             eval(call, {"torch": torch}, tensors)
         errors.append(caught.type)
         for name, value in overlapping("cpu").items():

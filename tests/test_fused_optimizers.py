@@ -1,4 +1,4 @@
-"""Adam, AdamW and SGD with `fused=True`: one program a step, the numbers of the CPU's fused kernels."""
+"""Adam, AdamW and SGD with `fused=True`: one program a step, the CPU's numbers."""
 
 import pytest
 import torch
@@ -129,8 +129,7 @@ def test_lists_that_do_not_fit_together_are_refused():
         torch._fused_sgd_([one], [torch.ones(4, device="spyre")], [], **options)
     with pytest.raises(RuntimeError, match="expected lists of 1 tensors"):
         torch._fused_sgd_([one], [one, one], [], **options)
+    weight = torch.nn.Parameter(one)
+    weight.grad = one
     with pytest.raises(NotImplementedError, match="Adagrad has no fused kernel"):
-        torch.optim.Adagrad([torch.nn.Parameter(one)], fused=True)
-        weight = torch.nn.Parameter(one)
-        weight.grad = one
         torch.optim.Adagrad([weight], fused=True).step()

@@ -59,7 +59,9 @@ def test_with_error_all_else_works():
 
 @pytest.mark.parametrize("setting", [None, "wrap"])
 def test_otherwise_they_wrap(setting):
-    code = f"{SETUP}\nprint([text for text in {REFUSED!r} if refused(text)], (small * 2**31).tolist())"
+    code = (
+        f"{SETUP}\nprint([text for text in {REFUSED!r} if refused(text)], (small * 2**31).tolist())"
+    )
     environment = {"TORCH_SPYRE_INT64": setting} if setting else {}
     assert forked(code, **environment).output.strip() == "[] [-2147483648, 0, -2147483648]"
 

@@ -93,9 +93,11 @@ OUTS = {
     "nothing in it": lambda t: torch.empty(0, dtype=t.dtype),
     "another size": lambda t: room((*t.shape, 2), t.dtype),
     "other strides": lambda t: room((*t.shape, 3), t.dtype)[..., 1],
-    "turned around": lambda t: room(t.shape[::-1], t.dtype).permute(*range(t.dim())[::-1])
-    if t.dim() > 1
-    else room(t.shape, t.dtype),
+    "turned around": lambda t: (
+        room(t.shape[::-1], t.dtype).permute(*range(t.dim())[::-1])
+        if t.dim() > 1
+        else room(t.shape, t.dtype)
+    ),
     "elements on each other": expanded,
     "int64": lambda t: room(t.shape, torch.int64),
     "bool": lambda t: room(t.shape, torch.bool),

@@ -1,4 +1,4 @@
-"""Differences that are known. An entry goes when its fault is fixed: then they are findings again."""
+"""Differences that are known. An entry goes when its fault is fixed: then it is a finding again."""
 
 import re
 

@@ -150,8 +150,7 @@ Tensor& elu_backward(const Tensor& grad, const Scalar& alpha, const Scalar& scal
 
 Tensor& softplus_backward(const Tensor& grad, const Tensor& self, const Scalar& beta,
                           const Scalar& threshold, Tensor& out) {
-  return derivative(OpFunc::softplusbwd, grad, self, out,
-                    {beta.toDouble(), threshold.toDouble()});
+  return derivative(OpFunc::softplusbwd, grad, self, out, {beta.toDouble(), threshold.toDouble()});
 }
 
 Tensor& hardtanh_backward_out(const Tensor& grad, const Tensor& self, const Scalar& low,

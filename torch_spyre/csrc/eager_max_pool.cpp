@@ -168,10 +168,10 @@ std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef kern
                                                              pad[d], step[d], spread[d], ceil);
     full.end()[-3 + d] = size[d];
   }
-  at::native::pool3d_shape_check(
-      self, self.size(-4), taps[0], taps[1], taps[2], step[0], step[1], step[2], pad[0], pad[1],
-      pad[2], spread[0], spread[1], spread[2], self.size(-3), self.size(-2), self.size(-1), size[0],
-      size[1], size[2], "max_pool3d_with_indices_out()");
+  at::native::pool3d_shape_check(self, self.size(-4), taps[0], taps[1], taps[2], step[0], step[1],
+                                 step[2], pad[0], pad[1], pad[2], spread[0], spread[1], spread[2],
+                                 self.size(-3), self.size(-2), self.size(-1), size[0], size[1],
+                                 size[2], "max_pool3d_with_indices_out()");
   TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
                               "\"max_pool3d\" not implemented for 'Bool'");
   at::native::resize_output(values, full);

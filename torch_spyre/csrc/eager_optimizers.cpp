@@ -118,8 +118,8 @@ struct Lists {
 
   void check() const {
     for (const TensorList list : states)
-      TORCH_CHECK(list.size() == parameters.size(), name, ": expected lists of ",
-                  parameters.size(), " tensors, got one of ", list.size(), ".");
+      TORCH_CHECK(list.size() == parameters.size(), name, ": expected lists of ", parameters.size(),
+                  " tensors, got one of ", list.size(), ".");
     TORCH_CHECK(steps.empty() || steps.size() == parameters.size(), name, ": expected ",
                 parameters.size(), " steps, got ", steps.size(), ".");
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -224,10 +224,10 @@ void build_adam(card::ProgramBuilder& builder, Operands operands, const Adam& ad
 
 template <Decay decay>
 void fused_adam_tensor(TensorList parameters, TensorList gradients, TensorList means,
-                       TensorList squares, TensorList largest, TensorList steps,
-                       const Tensor& rate, double beta1, double beta2, double weight_decay,
-                       double epsilon, bool amsgrad, bool maximize,
-                       const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+                       TensorList squares, TensorList largest, TensorList steps, const Tensor& rate,
+                       double beta1, double beta2, double weight_decay, double epsilon,
+                       bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
+                       const OptionalTensor& found_inf) {
   Lists lists{decay == Decay::gradient ? "_fused_adam_" : "_fused_adamw_",
               parameters,
               {gradients, means, squares},

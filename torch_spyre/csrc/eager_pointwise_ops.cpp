@@ -132,7 +132,8 @@ Tensor& floor_divide_(Tensor& self, const Tensor& other) {
 
 void fit_three(const Tensor& self, const Tensor& a, const Tensor& b, const Tensor& out) {
   at::native::ResultTypeState state;
-  for (const Tensor& tensor : {self, a, b}) state = at::native::update_result_type_state(tensor, state);
+  for (const Tensor& tensor : {self, a, b})
+    state = at::native::update_result_type_state(tensor, state);
   check_cast(at::native::result_type(state), out);
   fit(out, self, a, b);
 }
@@ -166,9 +167,8 @@ Tensor& lerp_tensor(const Tensor& self, const Tensor& end, const Tensor& weight,
 }
 
 Tensor& heaviside(const Tensor& self, const Tensor& values, Tensor& out) {
-  TORCH_CHECK(
-      self.scalar_type() == values.scalar_type() && self.scalar_type() == out.scalar_type(),
-      "heaviside is not yet implemented for tensors with different dtypes.");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type() && self.scalar_type() == out.scalar_type(),
+              "heaviside is not yet implemented for tensors with different dtypes.");
   return binary<OpFunc::heaviside>(self, values, out);
 }
 

@@ -223,8 +223,8 @@ Tensor& prod_dim_out(const Tensor& self, std::int64_t dim, bool keepdim, Dtype d
   outputs.meta(self, dim, keepdim, dtype);
   const bool truth = out.scalar_type() == at::kBool;
   accumulate({truth ? OpFunc::all : OpFunc::prod,
-          compute_in(truth ? self.scalar_type() : out.scalar_type())},
-         self, single_dim(dim, self.dim()), out);
+              compute_in(truth ? self.scalar_type() : out.scalar_type())},
+             self, single_dim(dim, self.dim()), out);
   return out;
 }
 
@@ -233,8 +233,8 @@ Tensor prod(const Tensor& self, Dtype dtype) {
       dtype.value_or(at::isIntegralType(self.scalar_type(), true) ? at::kLong : self.scalar_type());
   Tensor out = at::empty({}, self.options().dtype(type));
   const bool truth = type == at::kBool;
-  accumulate({truth ? OpFunc::all : OpFunc::prod, compute_in(truth ? self.scalar_type() : type)}, self,
-         dim_set(Dims(), self.dim()), out);
+  accumulate({truth ? OpFunc::all : OpFunc::prod, compute_in(truth ? self.scalar_type() : type)},
+             self, dim_set(Dims(), self.dim()), out);
   return out;
 }
 

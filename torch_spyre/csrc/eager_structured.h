@@ -17,8 +17,8 @@ namespace spyre::eager {
 inline void check_output(const char* name, const at::Tensor& out, at::TensorOptions options) {
   TORCH_CHECK(out.device() == options.device(),
               "Expected all tensors to be on the same device, but found at least two devices, ",
-              options.device(), " and ", out.device(), "! ", name,
-              ": give an out tensor on ", options.device(), ".");
+              options.device(), " and ", out.device(), "! ", name, ": give an out tensor on ",
+              options.device(), ".");
   TORCH_CHECK(out.dtype() == options.dtype(), name, ": Expected out tensor to have dtype ",
               options.dtype(), ", but got ", out.dtype(), " instead");
   at::assert_no_internal_overlap(out);
