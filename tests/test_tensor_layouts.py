@@ -356,5 +356,5 @@ def test_reinterpretation_outside_of_the_memory_is_refused(size, stride, offset,
 
 def test_reinterpret_tensor_outside_of_the_memory_is_refused():
     x = torch.empty(4, 100, dtype=torch.float16, device="spyre")
-    with pytest.raises(RuntimeError, match="out of bounds for a storage of 400 elements"):
+    with pytest.raises(RuntimeError, match="out of bounds for storage of size 800"):
         _C.reinterpret_tensor(x, [4, 100], [100, 1], 1)
