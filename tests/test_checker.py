@@ -7,7 +7,7 @@ import torch
 from subprocesses import forked
 
 from torch_spyre import _C
-from torch_spyre.backend.program import Loop, Nest, Operand, Pointwise, program
+from torch_spyre.backend.program import Loop, Nest, Operand, Pointwise, Reduce, program
 
 
 def doubled_in_place(elements: int) -> _C._Program:
@@ -59,6 +59,22 @@ def test_memory_never_written_is_named_with_who_allocated_it():
     assert message.count("test_checker.py:") == 2
 
 
+def test_padding_that_reaches_a_sum_is_named():
+    fp32 = _C.DataFormats.IEEE_FP32
+    x, y = Operand(0, fp32), Operand(1, fp32)
+    lines = Nest([Loop(32, [1, 0, 1])], [0, 0, 0])
+    kept = _C._Program(program([Reduce("sum", x, y, 1, 32, [lines], [Nest([], [0, 0])])]))
+    with torch.spyre.checked():
+        total = torch.zeros(1, device="spyre")
+        kept.launch([torch.ones(32, device="spyre"), total])
+        assert total.tolist() == [32]
+        with pytest.raises(RuntimeError) as raised:
+            kept.launch([torch.ones(5, device="spyre"), total])
+    message = str(raised.value)
+    assert "step 0 (reduce sum): element (0) of the output (operand 1, float32[1]) is" in message
+    assert "made of byte 20, which is padding, of the input (operand 0, float32[5])" in message
+
+
 def test_compiled_kernels_are_checked_and_named():
     def f(x, y):
         return (x * y).sum(-1)
@@ -90,6 +106,14 @@ def test_only_the_stream_that_checks_is_slowed_down():
 
 
 def test_the_environment_checks_everything():
-    script = "import torch\ntorch.empty(2, device='spyre').cpu()"
-    assert "RuntimeError: check: a copy to the host" in forked(script, SPYRE_CARD_CHECK=1).stderr
+    script = """
+import torch
+
+with torch.spyre.checked(on=False):
+    torch.empty(2, device="spyre").cpu()
+torch.empty(2, device="spyre").cpu()
+"""
+    checked = forked(script, SPYRE_CARD_CHECK=1).stderr
+    assert "line 6" in checked
+    assert "RuntimeError: check: a copy to the host" in checked
     assert forked(script).returncode == 0

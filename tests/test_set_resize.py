@@ -123,7 +123,7 @@ def test_resize_beyond_the_storage_keeps_what_was_there(size, base):
     base.resize_(size)
     assert base.shape == size
     assert base.is_contiguous()
-    assert torch.equal(base.cpu().view(-1)[:780], host().view(-1))
+    assert torch.equal(base.view(-1)[:780].cpu(), host().view(-1))
     values = torch.randn(size)
     assert torch.equal(base.copy_(values).cpu(), values)
 
@@ -155,7 +155,7 @@ def test_resize_of_a_view_with_an_offset(base):
     viewed.resize_(100)
     assert torch.equal(viewed.cpu(), expected_view.resize_(100))
     viewed.resize_(1000)
-    assert torch.equal(viewed.cpu()[:390], host().view(-1)[390:])
+    assert torch.equal(viewed[:390].cpu(), host().view(-1)[390:])
     assert torch.equal(base.cpu(), host())
 
 

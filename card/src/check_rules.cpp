@@ -90,6 +90,14 @@ OperandTold::OperandTold(std::int64_t operand, const OperandDescription* told,
   };
   mark(told->storage, storage);
   mark(told->view, view);
+  // Whose tensor is all of the storage, to him belongs all of its padding.
+  if (std::find(places.begin(), places.end(), storage) == places.end()) return;
+  for (auto stick = places.begin(); stick < places.end();) {
+    const auto end = stick + std::min<std::ptrdiff_t>(kStick, places.end() - stick);
+    if (std::find(stick, end, view) == end)
+      std::replace(stick, end, std::uint8_t{padding}, std::uint8_t{others_padding});
+    stick = end;
+  }
 }
 
 std::string OperandTold::text() const {
@@ -107,7 +115,8 @@ std::string OperandTold::element(std::uint64_t byte) const {
     return "element " + index_text(number_in_view, description->size);
   if (const std::int64_t in_storage = number_at(description->storage, place); in_storage >= 0)
     return "element " + std::to_string(in_storage) + " of the storage, which is not in the tensor,";
-  return "byte " + std::to_string(byte) + ", which is padding,";
+  return "byte " + std::to_string(byte) + ", which is padding" +
+         (places[byte] == others_padding ? " of other elements," : ",");
 }
 
 // ------------------------------------------------------------------------------- ScratchpadThings
@@ -222,7 +231,7 @@ void CheckRules::check_result(const CheckedTensor& tensor, std::int64_t byte, st
                               const std::function<std::string()>& origin) const {
   const CheckedOperand& operand = *tensor.operand;
   const std::uint8_t* const places = operand.places();
-  if (places && places[byte] == OperandTold::storage)
+  if (places && OperandTold::is_others(places[byte]))
     complain("writes " + element(tensor, byte) +
              ": that is not what the launch was asked to write");
   if (operand.scratch() || (places && places[byte] == OperandTold::padding)) return;
@@ -238,16 +247,15 @@ void CheckRules::write(const CheckedTensor& tensor, std::int64_t offset, std::in
   const std::int64_t width = tensor.width;
   const std::uint8_t* const places = operand.places();
   std::uint8_t* const states = operand.shadow->states(operand.offset());
-  const auto is_mine = [](std::uint8_t place) { return place != OperandTold::storage; };
   for (std::int64_t i = 0; i < count;) {
     // Rows of which nothing is wrong are one piece.
     const std::int64_t piece = !wrong && stride == 1 ? count : 1;
     const std::int64_t byte = (offset + i * stride) * width, bytes = piece * width;
     const std::uint8_t now = wrong ? wrong[i] : 0;
-    if (places && !std::all_of(places + byte, places + byte + bytes, is_mine)) {
-      const auto* const first =
-          std::find(places + byte, places + byte + bytes, OperandTold::storage);
-      check_result(tensor, first - places, 0, {});
+    if (places) {
+      const auto* const end = places + byte + bytes;
+      const auto* const first = std::find_if(places + byte, end, OperandTold::is_others);
+      if (first != end) check_result(tensor, first - places, 0, {});
     }
     if (now) check_result(tensor, byte, now, [&] { return origin(i); });
     write_by_core(tensor, byte, bytes);
@@ -274,6 +282,7 @@ bool CheckRules::written_by_step(const CheckedTensor& tensor, std::int64_t offse
 }
 
 void CheckRules::aligned(const CheckedTensor& tensor, std::int64_t offset) const {
+  if (core_ < 0) return;
   const auto place = static_cast<std::int64_t>(tensor.operand->offset()) + offset * tensor.width;
   if (place % kStick != 0)
     complain("a stick of " + tensor.role + " begins at " + element(tensor, offset * tensor.width) +

@@ -17,7 +17,13 @@ namespace spyre::card {
 
 /// What a launch was told about an operand, and which bytes of the allocation that is.
 struct OperandTold {
-  enum Place : std::uint8_t { padding = 0, storage = 1, view = 2 };
+  enum Place : std::uint8_t {
+    padding = 0,
+    storage = 1,
+    view = 2,
+    others_padding = 3,  ///< in a stick without elements of the tensor
+  };
+  static bool is_others(std::uint8_t place) { return place == storage || place == others_padding; }
 
   OperandTold(std::int64_t operand, const OperandDescription* told, std::string allocation_name,
               std::uint64_t allocation_bytes);
@@ -93,7 +99,8 @@ class CheckRules {
              std::int64_t count, const std::uint8_t* wrong, const Origin& origin);
   /// Written somewhere: only known when the step runs.
   void may_write(const CheckedTensor& tensor, std::int64_t offset, std::int64_t count);
-  /// Sticks have to begin where sticks do.
+  /// Sticks that a core works on have to begin where sticks do. (Steps of the whole card may begin
+  /// anywhere: it brings the elements together.)
   void aligned(const CheckedTensor& tensor, std::int64_t offset) const;
   /// No core reaches further than that in one step.
   void within_span(const CheckedOperand& operand) const;

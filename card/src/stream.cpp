@@ -89,7 +89,7 @@ void SoftStream::transfer(Engine engine, const std::byte* src, std::byte* dst,
     if (checks())
       return transfer_checked(*checker, engine, src, dst, std::move(conversion), device,
                               device_bytes, submit, std::move(retained));
-    checker->touched_unseen(device);
+    if (engine == Engine::to_card) checker->touched_unseen(device);
   }
   queue_->submit(
       submit, [&] { clock_->transfer(engine, device_bytes, time_, submit); },

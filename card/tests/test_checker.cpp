@@ -64,14 +64,18 @@ struct Bench {
 };
 
 /// Operand 1 = operand 0 + operand 0, so many elements from the beginning.
-std::vector<std::byte> doubled(std::int64_t elements) {
+Pointwise pointwise_doubled(std::int64_t elements) {
   Pointwise step;
   step.op = OpFunc::add;
   step.compute = Compute::int64;
   step.inputs = {{0, kInt32}, {0, kInt32}};
   step.output = {1, kInt32};
   step.nests = {{{{elements, {1, 1, 1}}}, {0, 0, 0}}};
-  return program_of(step);
+  return step;
+}
+
+std::vector<std::byte> doubled(std::int64_t elements) {
+  return program_of(pointwise_doubled(elements));
 }
 
 /// Lines of operand 0 summed up into operand 1.
@@ -213,6 +217,11 @@ TEST(what_streams_write_that_do_not_check_counts_as_written) {
   const Handle operands[] = {x, y};
   other->launch(bench.card->load_program(copy_program(64)), operands, Submit::wait, nullptr);
   bench.read(y, 64);
+  // What they read does not.
+  const Handle z = bench.memory(64);
+  std::int32_t number;
+  other->to_host(z, &number, 4, copy(1, false), Submit::wait, nullptr);
+  CHECK_THROWS(bench.read(z, 1), "never written");
 }
 
 TEST(memory_is_forgotten_when_it_is_freed) {
@@ -225,8 +234,7 @@ TEST(memory_is_forgotten_when_it_is_freed) {
   CHECK_THROWS(bench.read(y, 64), "never written");
 }
 
-// ----------------------------------------------------------------------------------- use after
-// free
+// --------------------------------------------------------------------------------- use after free
 
 TEST(freed_handles_are_named) {
   Bench bench;
@@ -262,6 +270,24 @@ TEST(writes_to_other_elements_of_the_storage_are_found) {
                "check: aten::test at model.py:12, step 0 (pointwise add): writes element 5 of the "
                "storage, which is not in the tensor, of the output (operand 1, int32[5]): that is "
                "not what the launch was asked to write");
+}
+
+TEST(writes_to_the_padding_of_others_are_found) {
+  Bench bench;
+  const Handle x = bench.memory(96, 64);
+  // The first of two rows of five elements; each has a stick.
+  const auto rows = [](std::int64_t count) {
+    return std::vector<StrideInfo>{{{5, count}, {1, 5}, {1, 32}, 0, 0}};
+  };
+  const OperandDescription row{"int32[5]", {5}, kInt32, rows(1), rows(2)};
+  bench.launch(doubled(32), {x, x}, {row, row});  // its own padding
+  Pointwise step = pointwise_doubled(27);
+  step.nests[0].offset = {37, 37, 37};
+  CHECK_THROWS(bench.launch(program_of(step), {x, x}, {row, row}),
+               "writes byte 148, which is padding of other elements, of the output (operand 1, "
+               "int32[5]): that is not what the launch was asked to write");
+  const OperandDescription all{"int32[2, 5]", {2, 5}, kInt32, rows(2), rows(2)};
+  bench.launch(program_of(step), {x, x}, {all, all});
 }
 
 TEST(padding_may_be_walked_over) {
@@ -350,8 +376,7 @@ TEST(a_kernel_that_writes_more_than_its_words_say_is_found) {
                "which its words do not say: a fault of the card");
 }
 
-// --------------------------------------------------------------------------------------------
-// cores
+// ------------------------------------------------------------------------------------------- cores
 
 TEST(clean_cores_pass) {
   Bench bench;
@@ -484,14 +509,22 @@ TEST(a_core_that_reaches_too_far_is_found) {
 TEST(sticks_that_begin_inside_of_sticks_are_found) {
   Bench bench;
   const Handle a = bench.memory(32, 32), b = bench.memory(96, 96), c = bench.memory(64);
-  bench.launch(product(3, 32), {a, b, c});
-  CHECK_THROWS(bench.launch(product(3, 16), {a, b, c}),
-               "a stick of C begins at byte 64 of C (operand 2), which is 64 bytes behind the "
-               "beginning of a stick");
+  const auto on_a_core = [](std::int64_t c_offset, std::int64_t c_bytes = 0) {
+    CoreProgram cores;
+    cores.cores = 1;
+    cores.operands = {part(0, 1, 0), part(1, 1, 0), part(2, 1, 0, c_bytes)};
+    cores.nodes = {step_node(product(3, c_offset), 0, 1)};
+    return program(cores);
+  };
+  bench.launch(on_a_core(32), {a, b, c});
+  CHECK_THROWS(bench.launch(on_a_core(16), {a, b, c}),
+               "core 0, matmul batchmatmul: a stick of C begins at byte 64 of C (operand 2), which "
+               "is 64 bytes behind the beginning of a stick");
+  bench.launch(product(3, 16), {a, b, c});  // the whole card may
+  CHECK_THROWS(bench.launch(on_a_core(0, 64), {a, b, c}), "64 bytes are not whole sticks");
 }
 
-// ------------------------------------------------------------------------------- every kind of
-// step
+// ----------------------------------------------------------------------------- every kind of step
 
 TEST(lines_of_every_kind_are_followed) {
   const Lines lines(Layout{{4, 8}}, 0b10);

@@ -21,20 +21,28 @@ namespace {
 thread_local std::vector<std::string> tls_ops;  // that run on this thread, the innermost last
 
 /// Names of ops are only there for those who listen.
-void listen() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    at::addGlobalCallback(
-        at::RecordFunctionCallback(
-            [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
-              tls_ops.emplace_back(op.name());
-              return nullptr;
-            },
-            [](const at::RecordFunction&, at::ObserverContext*) {
-              if (!tls_ops.empty()) tls_ops.pop_back();
-            })
-            .scopes({at::RecordScope::FUNCTION}));
-  });
+at::CallbackHandle listen() {
+  return at::addGlobalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
+            tls_ops.emplace_back(op.name());
+            return nullptr;
+          },
+          [](const at::RecordFunction&, at::ObserverContext*) {
+            if (!tls_ops.empty()) tls_ops.pop_back();
+          })
+          .scopes({at::RecordScope::FUNCTION}));
+}
+
+std::mutex listening_mutex;
+std::size_t checking_streams = 0;  // guarded by listening_mutex
+at::CallbackHandle listening;      // the same; while there are such
+
+void end() {
+  const std::lock_guard lock(listening_mutex);
+  if (--checking_streams > 0) return;
+  anywhere = false;
+  at::removeCallback(listening);
 }
 
 /// Not the user's: PyTorch, this package, generated code.
@@ -96,13 +104,16 @@ card::OperandDescription describe_tensor(const at::Tensor& tensor) {
 bool set(c10::Stream stream, bool on) {
   card::Stream& card = streams::card_stream(stream);
   const bool before = card.checks();
+  if (before == on) return before;
   if (on) begin();
   card.set_checks(on);
+  if (!on) end();
   return before;
 }
 
 void begin() {
-  listen();
+  const std::lock_guard lock(listening_mutex);
+  if (checking_streams++ == 0) listening = listen();
   anywhere = true;
 }
 
