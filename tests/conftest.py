@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import zlib
 from pathlib import Path
 
 os.environ.setdefault("SPYRE_SOFT_CARDS", "2")  # before the first import of torch
@@ -33,6 +34,7 @@ def pytest_addoption(parser):
         help="special values in all samples of PyTorch's database, not in a few of each op",
     )
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+    parser.addoption("--part", metavar="K/N", help="only the tests of part K, 0 to N-1, of N equal")
 
 
 def pytest_configure(config):
@@ -41,7 +43,15 @@ def pytest_configure(config):
     )
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if part := config.getoption("part"):
+        number, count = map(int, part.split("/"))
+        # By name, so that a new test moves no other one, and a part has some of every kind.
+        parts = [zlib.crc32(item.nodeid.encode()) % count for item in items]
+        config.hook.pytest_deselected(
+            items=[item for item, its in zip(items, parts, strict=True) if its != number]
+        )
+        items[:] = [item for item, its in zip(items, parts, strict=True) if its == number]
     if os.environ.get("SPYRE_CARD_CHECK") != "1":
         return
     for item in items:

@@ -75,6 +75,15 @@ def test_padding_that_reaches_a_sum_is_named():
     assert "made of byte 20, which is padding, of the input (operand 0, float32[5])" in message
 
 
+@pytest.mark.filterwarnings("ignore:.*falling back")
+def test_results_of_fallbacks_need_not_be_written_before():
+    with torch.spyre.checked():
+        x = torch.zeros(5, device="spyre")
+        assert torch.special.bessel_j0(x).tolist() == [1.0] * 5
+        with pytest.raises(RuntimeError, match="never written"):
+            torch.empty(5, device="spyre").cpu()  # checks go on
+
+
 def test_compiled_kernels_are_checked_and_named():
     def f(x, y):
         return (x * y).sum(-1)

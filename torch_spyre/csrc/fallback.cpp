@@ -13,8 +13,10 @@
 #include <torch/library.h>
 
 #include "fork_safe_mutex.h"
+#include "launch_description.h"
 #include "spyre_environment.h"
 #include "spyre_generator.h"
+#include "spyre_stream.h"
 
 namespace spyre::fallback {
 namespace {
@@ -112,6 +114,29 @@ std::unique_lock<std::mutex> lend_generator(const c10::FunctionSchema& schema,
   return {};
 }
 
+/// As long as it lives, an op with `out=` is not checked: PyTorch's fallback brings that to the
+/// host as well, where nobody need have written to it.
+class Unchecked {
+ public:
+  Unchecked(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+    const auto is_out = [](const c10::Argument& argument) {
+      const c10::AliasInfo* const alias = argument.alias_info();
+      return argument.kwarg_only() && alias && alias->isWrite();
+    };
+    if (!checks::anywhere || std::ranges::none_of(schema.arguments(), is_out)) return;
+    const c10::Stream stream = streams::current(device_of(arguments).index());
+    if (checks::set(stream, false)) stream_ = stream;
+  }
+  ~Unchecked() {
+    if (stream_) checks::set(*stream_, true);
+  }
+  Unchecked(const Unchecked&) = delete;
+  Unchecked& operator=(const Unchecked&) = delete;
+
+ private:
+  std::optional<c10::Stream> stream_;
+};
+
 bool is_narrow(const at::Tensor& tensor) {
   return tensor.defined() && c10::isReducedFloatingType(tensor.scalar_type());
 }
@@ -190,6 +215,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto lock = lend_generator(op.schema(), *stack);
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size()).vec();
   const std::size_t below = stack->size() - arguments.size();
+  const Unchecked unchecked(op.schema(), arguments);
   try {
     at::native::cpu_fallback(op, stack);
   } catch (const c10::NotImplementedError&) {
