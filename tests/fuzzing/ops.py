@@ -6,7 +6,6 @@ except where an op reads and writes the same elements: for anything else PyTorch
 
 import torch
 
-from fuzzing import known
 from fuzzing.draws import (
     apart_from,
     exact_terms,
@@ -48,19 +47,19 @@ def place_of(world, device):
     return "other_device" if device else "device"
 
 
-def destination(d, world, shape, device, *read, same=False, dtypes=DTYPES):
+def destination(d, world, shape, device, *read, same=False):
     """An expression to give as `out=`: a live tensor or view of the shape, or one to resize."""
     if d.chance(4):
-        dtype = d.choose(dtypes)
+        dtype = d.choose(DTYPES)
         return f"torch.empty(0, dtype={dtype}, device={place_of(world, device)})"
-    out = tensor_of(d, world, shape, device, dtypes, apart=True)
+    out = tensor_of(d, world, shape, device, apart=True)
     check = harmless if same else apart_from
     return out if check(world, out, *read) else None
 
 
-def with_out(d, world, shape, device, call, *read, same=False, dtypes=DTYPES):
+def with_out(d, world, shape, device, call, *read, same=False):
     """Runs `call` with an out= argument; `call` has a `{out}` in it."""
-    out = destination(d, world, shape, device, *read, same=same, dtypes=dtypes)
+    out = destination(d, world, shape, device, *read, same=same)
     if out is None:
         return
     statement = call.replace("{out}", f", out={out}")
@@ -123,10 +122,8 @@ def binary(d, world):
     if d.chance(2):
         world.make(f"torch.{op}({a}, {b})", device)
     else:
-        result = torch.result_type(world.peek(a), world.peek(b))
-        dtypes = [result] if op in known.SAME_DTYPE_OUT else DTYPES
         call = f"torch.{op}({a}, {b}{{out}})"
-        with_out(d, world, tuple(t.shape), device, call, a, b, same=True, dtypes=dtypes)
+        with_out(d, world, tuple(t.shape), device, call, a, b, same=True)
 
 
 def unary(d, world):

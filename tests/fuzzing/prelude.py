@@ -190,28 +190,37 @@ class Sides:
         return None
 
 
-def run(program):
-    """Runs a program on both sides, and compares all that there is after every statement; with
-    several streams, where the program settles."""
-    sides, lazy = Sides(), "settle()" in program
-    for node in ast.parse(program).body:
-        statement = ast.unparse(node)
+def statements_of(program):
+    return [ast.unparse(node) for node in ast.parse(program).body]
+
+
+def run_statements(statements):
+    sides, lazy = Sides(), "settle()" in statements
+    for statement in statements:
         sides.on_card(statement, sides.on_cpu(statement))
         if not lazy or statement == "settle()":
             sides.compare()
+
+
+def run(program):
+    """Runs a program on both sides, and compares all that there is after every statement; with
+    several streams, where the program settles."""
+    run_statements(statements_of(program))
 
 
 def run_together(programs):
     """Runs programs at the same time, each in a thread of its own."""
     failures = []
 
-    def work(program):
+    def work(statements):
         try:
-            run(program)
+            run_statements(statements)
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(program,)) for program in programs]
+    # Two threads that parse at the same time are too much for ast.parse of CPython 3.11.
+    parsed = [statements_of(program) for program in programs]
+    threads = [threading.Thread(target=work, args=(statements,)) for statements in parsed]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -7,6 +7,7 @@ import time
 import traceback
 import warnings
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import HealthCheck, Phase, given, reporting, seed, settings
 from hypothesis import strategies as st
@@ -69,7 +70,8 @@ def sample(variant, runs=30):
     failed = Failures(History())
     number = 0 if os.environ.get("CI") else random.randrange(1 << 30)
     try:
-        one_batch(variant, number, failed, runs)
+        with mock.patch.object(engine, "MAX_SHRINKING_SECONDS", 10):
+            one_batch(variant, number, failed, runs)
     finally:
         if failed.runs:
             print(script(failed.runs[-1:], failed.said[-1]))

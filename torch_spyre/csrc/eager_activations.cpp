@@ -32,15 +32,16 @@ Tensor& hardtanh_(Tensor& self, const Scalar& low, const Scalar& high) {
   return clip(self, low, high, self);
 }
 
-Tensor relu(const Tensor& self) {
-  Tensor out = at::empty_like(self);
+Tensor& relu_into(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() != at::kBool, "Boolean inputs not supported for relu");
   pointwise(OpFunc::relufwd, out, {self}, self.scalar_type());
   return out;
 }
-Tensor& relu_(Tensor& self) {
-  pointwise(OpFunc::relufwd, self, {self}, self.scalar_type());
-  return self;
+Tensor relu(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return relu_into(self, out);
 }
+Tensor& relu_(Tensor& self) { return relu_into(self, self); }
 
 Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
   const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
@@ -90,7 +91,7 @@ std::pair<Tensor, Tensor> halves(const Tensor& whole, std::int64_t dim) {
 Tensor& glu(const Tensor& self, std::int64_t dim, Tensor& out) {
   const auto [value, gate] = halves(self, dim);
   check_same_dtype(self, out);
-  resize_to(out, value.sizes());
+  fit(out, value, gate);
   pointwise(OpFunc::glu, out, {value, gate}, self.scalar_type());
   return out;
 }

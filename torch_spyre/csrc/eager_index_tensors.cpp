@@ -5,13 +5,13 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/masked_fill.h>
 #include <torch/library.h>
 
 #include "eager_index.h"
 #include "eager_plan.h"
+#include "eager_pointwise.h"
 
 namespace spyre::eager {
 namespace {
@@ -134,9 +134,33 @@ void index_into(const Tensor& self, const Brackets& brackets, const Tensor& out)
   if (out.numel() > 0) run_indexing(indexing_of(OpFunc::gather, self, brackets, out));
 }
 
+/// A result laid out as PyTorch would: like the tensor where it is walked, like the indices in
+/// their dimensions. An `out` that is given is resized.
+Tensor result_for(const Tensor& self, const Brackets& brackets, const Tensor& out = {}) {
+  at::DimVector strides;
+  std::vector<Tensor> walked(1);
+  bool dense = self.is_contiguous();
+  const auto behind = brackets.result.size() - brackets.front - brackets.broadcast.size();
+  for (std::int64_t d = 0; d < self.dim(); ++d) {
+    const Tensor& index = brackets.index[d];
+    if (!index.defined()) {
+      strides.push_back(self.stride(d));
+      continue;
+    }
+    dense = dense && index.is_contiguous();
+    at::DimVector size(index.sizes());
+    size.resize(size.size() + behind, 1);
+    walked.push_back(index.view(size));
+  }
+  if (dense && !out.defined()) return at::empty(brackets.result, self.options());
+  strides.insert(strides.begin() + brackets.front, brackets.broadcast.size(), 0);
+  walked[0] = self.as_strided(brackets.result, strides);
+  return result_of(walked, self.options(), out);
+}
+
 Tensor index(const Tensor& self, const Indices& indices) {
   const Brackets brackets = work_out(self, indices);
-  Tensor out = at::empty(brackets.result, self.options());
+  Tensor out = result_for(self, brackets);
   index_into(self, brackets, out);
   return out;
 }
@@ -150,7 +174,7 @@ Tensor& index_out(const Tensor& self, const Indices& indices, Tensor& out) {
     if (const std::optional<Tensor> given = indices.get(i); given && given->defined())
       at::assert_no_overlap(out, *given);
   const Brackets brackets = work_out(self, indices);
-  at::native::resize_output(out, brackets.result);
+  if (out.sizes() != brackets.result) result_for(self, brackets, out);
   index_into(self, brackets, out);
   return out;
 }

@@ -1,6 +1,7 @@
 #include "eager_pointwise.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 
 #include "eager_plan.h"
@@ -110,6 +111,16 @@ void pointwise(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tenso
   launch(op, wide, inputs, common, constants);
   launch(op, out, inputs, common, std::move(constants));
   check_int64_results(wide, out);
+}
+
+at::Tensor result_of(c10::ArrayRef<at::Tensor> inputs, c10::TensorOptions options,
+                     const at::Tensor& out) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).check_all_same_device(false).add_output(out);
+  config.declare_static_dtype_and_device(c10::typeMetaToScalarType(options.dtype()),
+                                         options.device());
+  for (const at::Tensor& input : inputs) config.add_const_input(input);
+  return config.build().output();
 }
 
 }  // namespace spyre::eager

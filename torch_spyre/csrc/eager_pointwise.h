@@ -15,4 +15,9 @@ namespace spyre::eager {
 void pointwise(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
                c10::ScalarType common, std::vector<double> constants = {});
 
+/// A tensor for what a pointwise op makes of the inputs, laid out like them as PyTorch would. An
+/// `out` that is given is resized.
+at::Tensor result_of(c10::ArrayRef<at::Tensor> inputs, c10::TensorOptions options,
+                     const at::Tensor& out = {});
+
 }  // namespace spyre::eager

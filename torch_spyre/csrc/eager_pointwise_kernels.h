@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/scalar_tensor.h>
 
@@ -32,7 +33,7 @@ void fit(const at::Tensor& out, const Inputs&... inputs) {
   if ((... && (inputs.sizes() == out.sizes()))) return;
   at::DimVector size;
   ((size = at::infer_size_dimvector(size, inputs.sizes())), ...);
-  resize_to(out, size);
+  if (out.sizes() != size) result_of({inputs...}, out.options(), out);
 }
 
 /// A result of `dtype` may be written to `out`.
@@ -46,6 +47,18 @@ inline void check_same_dtype(const at::Tensor& self, const at::Tensor& out) {
               " but expected ", self.scalar_type());
 }
 
+/// op(inputs...), computed in the common dtype of the inputs: there integers wrap around, and two
+/// bools have a sum that is true. All but int64 are computed wider, so that it shows in an `out` of
+/// another dtype.
+inline void arithmetic(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
+                       c10::ScalarType common, std::vector<double> constants = {}) {
+  if (common == out.scalar_type() || common == at::kLong || !c10::isIntegralType(common, true))
+    return pointwise(op, out, inputs, common, std::move(constants));
+  const at::Tensor result = at::empty(out.sizes(), out.options().dtype(common));
+  pointwise(op, result, inputs, common, std::move(constants));
+  out.copy_(result);
+}
+
 /// op(a), in the dtype of a; in a floating dtype if the op has no integers.
 template <OpFunc op>
 at::Tensor& unary(const at::Tensor& self, at::Tensor& out) {
@@ -53,7 +66,7 @@ at::Tensor& unary(const at::Tensor& self, at::Tensor& out) {
     check_same_dtype(self, out);
   else
     check_cast(c10::ScalarType::Float, out);
-  resize_to(out, self.sizes());
+  fit(out, self);
   pointwise(op, out, {self}, self.scalar_type());
   return out;
 }
@@ -62,7 +75,7 @@ at::Tensor& unary(const at::Tensor& self, at::Tensor& out) {
 inline at::Tensor& activation(OpFunc op, const at::Tensor& self, at::Tensor& out,
                               std::vector<double> constants = {}) {
   check_same_dtype(self, out);
-  resize_to(out, self.sizes());
+  fit(out, self);
   pointwise(op, out, {self}, self.scalar_type(), std::move(constants));
   return out;
 }
@@ -72,7 +85,7 @@ at::Tensor& binary(const at::Tensor& self, const at::Tensor& other, at::Tensor& 
   const c10::ScalarType common = at::result_type(self, other);
   check_cast(common, out);
   fit(out, self, other);
-  pointwise(op, out, {self, other}, common);
+  arithmetic(op, out, {self, other}, common);
   return out;
 }
 
@@ -83,10 +96,16 @@ at::Tensor& compare(const at::Tensor& self, const at::Tensor& other, at::Tensor&
   pointwise(op, out, {self, other}, at::result_type(self, other));
   return out;
 }
+template <OpFunc op>
+at::Tensor compared(const at::Tensor& self, const at::Tensor& other) {
+  const at::Tensor& on_card = self.is_cpu() ? other : self;
+  at::Tensor out = result_of({self, other}, on_card.options().dtype(at::kBool));
+  return compare<op>(self, other, out);
+}
 
 template <OpFunc op>
 at::Tensor& compare_scalar(const at::Tensor& self, const c10::Scalar& other, at::Tensor& out) {
-  resize_to(out, self.sizes());
+  fit(out, self);
   pointwise(op, out, {self, number(other)}, at::result_type(self, other));
   return out;
 }

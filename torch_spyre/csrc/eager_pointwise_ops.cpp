@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include <ATen/native/BinaryOps.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/addr.h>
 #include <ATen/ops/empty.h>
@@ -32,22 +33,25 @@ using c10::Scalar;
 Tensor& add(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   const auto common = at::result_type(self, other);
   check_cast(common, out);
+  at::native::alpha_check(common, alpha);
   fit(out, self, other);
   if (alpha.equal(1))
-    pointwise(OpFunc::add, out, {self, other}, common);
+    arithmetic(OpFunc::add, out, {self, other}, common);
   else
-    pointwise(OpFunc::axpy, out, {self, other}, common, {alpha.toDouble()});
+    arithmetic(OpFunc::axpy, out, {self, other}, common, {alpha.toDouble()});
   return out;
 }
 
 Tensor& sub(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   const auto common = at::result_type(self, other);
+  at::native::sub_check(self, other);
   check_cast(common, out);
+  at::native::alpha_check(common, alpha);
   fit(out, self, other);
   if (alpha.equal(1))
-    pointwise(OpFunc::sub, out, {self, other}, common);
+    arithmetic(OpFunc::sub, out, {self, other}, common);
   else
-    pointwise(OpFunc::axpy, out, {self, other}, common, {-alpha.toDouble()});
+    arithmetic(OpFunc::axpy, out, {self, other}, common, {-alpha.toDouble()});
   return out;
 }
 
@@ -61,28 +65,31 @@ Tensor& div_mode(const Tensor& self, const Tensor& other, std::optional<std::str
 Tensor& pow_tensor_scalar(const Tensor& self, const Scalar& exponent, Tensor& out) {
   const auto common = at::result_type(self, exponent);
   check_cast(common, out);
-  resize_to(out, self.sizes());
+  fit(out, self);
   if (exponent.equal(2.0))
-    pointwise(OpFunc::square, out, {self}, common);
+    arithmetic(OpFunc::square, out, {self}, common);
   else
-    pointwise(OpFunc::pow, out, {self, number(exponent)}, common);
+    arithmetic(OpFunc::pow, out, {self, number(exponent)}, common);
   return out;
 }
 
 Tensor& pow_scalar(const Scalar& self, const Tensor& exponent, Tensor& out) {
   const auto common = at::result_type(self, exponent);
   check_cast(common, out);
-  resize_to(out, exponent.sizes());
-  pointwise(OpFunc::pow, out, {number(self), exponent}, common);
+  fit(out, exponent);
+  arithmetic(OpFunc::pow, out, {number(self), exponent}, common);
   return out;
 }
 
 Tensor& clamp(const Tensor& self, const std::optional<Scalar>& low,
               const std::optional<Scalar>& high, Tensor& out) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  check_cast(self.scalar_type(), out);
-  resize_to(out, self.sizes());
-  pointwise(OpFunc::clip, out, {self}, out.scalar_type(),
+  at::native::ResultTypeState state = at::native::update_result_type_state(self, {});
+  for (const auto& bound : {low, high})
+    if (bound) state = at::native::update_result_type_state(*bound, state);
+  check_cast(at::native::result_type(state), out);
+  fit(out, self);
+  pointwise(OpFunc::clip, out, {self}, at::native::result_type(state),
             {low ? low->toDouble() : -infinity, high ? high->toDouble() : infinity});
   return out;
 }
@@ -116,31 +123,42 @@ Tensor& addr_out(const Tensor& self, const Tensor& a, const Tensor& b, const Sca
   return out.copy_(result);
 }
 
+Tensor abs(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return unary<OpFunc::abs>(self, out);
+}
+
+Tensor& neg(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() != at::kBool,
+              "Negation, the `-` operator, on a bool tensor is not supported. If you are trying "
+              "to invert a mask, use the `~` or `logical_not()` operator instead.");
+  return unary<OpFunc::neg>(self, out);
+}
+
 Tensor rsub(const Tensor& self, const Tensor& other, const Scalar& alpha) {
   return at::sub(other, self, alpha);
 }
 
 Tensor floor_divide(const Tensor& self, const Tensor& other) {
   const Tensor& on_card = is_spyre(self) ? self : other;
-  Tensor out = at::empty(at::infer_size(self.sizes(), other.sizes()),
-                         on_card.options().dtype(at::result_type(self, other)));
+  Tensor out = result_of({self, other}, on_card.options().dtype(at::result_type(self, other)));
   return binary<OpFunc::floordivide>(self, other, out);
 }
 Tensor& floor_divide_(Tensor& self, const Tensor& other) {
   return binary<OpFunc::floordivide>(self, other, self);
 }
 
-void fit_three(const Tensor& self, const Tensor& a, const Tensor& b, const Tensor& out) {
-  at::native::ResultTypeState state;
-  for (const Tensor& tensor : {self, a, b})
-    state = at::native::update_result_type_state(tensor, state);
-  check_cast(at::native::result_type(state), out);
+/// The dtype in which PyTorch would compute.
+c10::ScalarType fit_three(const Tensor& self, const Tensor& a, const Tensor& b, const Tensor& out) {
+  const c10::ScalarType common = at::native::result_type({self, a, b});
+  check_cast(common, out);
   fit(out, self, a, b);
+  return common;
 }
 Tensor& addcmul(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value,
                 Tensor& out) {
-  fit_three(self, a, b, out);
-  pointwise(OpFunc::addcmul, out, {self, a, b}, out.scalar_type(), {value.toDouble()});
+  const auto common = fit_three(self, a, b, out);
+  arithmetic(OpFunc::addcmul, out, {self, a, b}, common, {value.toDouble()});
   return out;
 }
 Tensor& addcdiv(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& value,
@@ -149,8 +167,8 @@ Tensor& addcdiv(const Tensor& self, const Tensor& a, const Tensor& b, const Scal
                   !c10::isIntegralType(b.scalar_type(), /*includeBool=*/true),
               "Integer division with addcdiv is no longer supported: use ",
               "(self + value * torch.trunc(tensor1 / tensor2)) or float tensors.");
-  fit_three(self, a, b, out);
-  pointwise(OpFunc::addcdiv, out, {self, a, b}, out.scalar_type(), {value.toDouble()});
+  const auto common = fit_three(self, a, b, out);
+  pointwise(OpFunc::addcdiv, out, {self, a, b}, common, {value.toDouble()});
   return out;
 }
 Tensor& lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight, Tensor& out) {
@@ -183,8 +201,8 @@ Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& oth
   return out;
 }
 Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
-  const auto size = at::infer_size(at::infer_size(condition.sizes(), self.sizes()), other.sizes());
-  Tensor out = at::empty(size, condition.options().dtype(at::result_type(self, other)));
+  Tensor out =
+      result_of({condition, self, other}, condition.options().dtype(at::result_type(self, other)));
   return where_out(condition, self, other, out);
 }
 
@@ -228,14 +246,18 @@ Tensor test(const Tensor& self) {
 
 Tensor& signbit(const Tensor& self, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kBool, "signbit does not support non-boolean outputs.");
-  resize_to(out, self.sizes());
+  fit(out, self);
   pointwise(OpFunc::signbit, out, {self}, self.scalar_type());
   return out;
 }
-Tensor& logical_not(const Tensor& self, Tensor& out) {
-  resize_to(out, self.sizes());
+Tensor& logical_not_out(const Tensor& self, Tensor& out) {
+  fit(out, self);
   pointwise(OpFunc::logicalnot, out, {self}, self.scalar_type());
   return out;
+}
+Tensor logical_not(const Tensor& self) {
+  Tensor out = at::empty_like(self, self.options().dtype(at::kBool));
+  return logical_not_out(self, out);
 }
 
 /// Whether x is Infinity, or -Infinity: integers never are.
@@ -243,7 +265,7 @@ template <int sign>
 Tensor& is_infinity(const Tensor& self, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kBool, sign > 0 ? "isposinf" : "isneginf",
               " does not support non-boolean outputs.");
-  resize_to(out, self.sizes());
+  fit(out, self);
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true))
     spyre::fill(out, false);
   else
@@ -264,7 +286,7 @@ Tensor& nan_to_num(const Tensor& self, std::optional<double> nan, std::optional<
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "nan_to_num: dtype of out: ", out.scalar_type(),
               " should be same as input: ", self.scalar_type());
-  resize_to(out, self.sizes());
+  fit(out, self);
   const double limit = largest(self.scalar_type());
   pointwise(OpFunc::nan_to_num, out, {self}, self.scalar_type(),
             {nan.value_or(0), above.value_or(limit), below.value_or(-limit)});
@@ -274,7 +296,7 @@ Tensor& nan_to_num(const Tensor& self, std::optional<double> nan, std::optional<
 Tensor& round_decimals(const Tensor& self, std::int64_t decimals, Tensor& out) {
   check_same_dtype(self, out);
   if (decimals == 0) return unary<OpFunc::round>(self, out);
-  resize_to(out, self.sizes());
+  fit(out, self);
   const double power = std::pow(10.0, std::abs(decimals));
   pointwise(OpFunc::rounddecimals, out, {self}, self.scalar_type(),
             {decimals > 0 ? power : 1, decimals > 0 ? 1 : power});
@@ -289,7 +311,7 @@ std::tuple<Tensor&, Tensor&> frexp(const Tensor& self, Tensor& mantissa, Tensor&
   TORCH_CHECK(exponent.scalar_type() == at::kInt, "torch.frexp() expects exponent to have int ",
               "dtype but got ", exponent.scalar_type());
   unary<OpFunc::frexpmantissa>(self, mantissa);
-  resize_to(exponent, self.sizes());
+  fit(exponent, self);
   pointwise(OpFunc::frexpexponent, exponent, {self}, self.scalar_type());
   return {mantissa, exponent};
 }
@@ -308,7 +330,7 @@ Tensor angle(const Tensor& self) {
 
 Tensor& logit_out(const Tensor& self, std::optional<double> eps, Tensor& out) {
   check_cast(at::kFloat, out);
-  resize_to(out, self.sizes());
+  fit(out, self);
   pointwise(OpFunc::logit, out, {self}, self.scalar_type(), {eps.value_or(-1)});
   return out;
 }
@@ -343,7 +365,7 @@ Tensor efficient_zeros(c10::IntArrayRef size, std::optional<c10::ScalarType> dty
 
 Tensor& bitwise_not(const Tensor& self, Tensor& out) {
   check_same_dtype(self, out);
-  resize_to(out, self.sizes());
+  fit(out, self);
   pointwise(self.scalar_type() == at::kBool ? OpFunc::logicalnot : OpFunc::bitwisenot, out, {self},
             self.scalar_type());
   return out;
@@ -352,8 +374,9 @@ Tensor& bitwise_not(const Tensor& self, Tensor& out) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("abs", &abs);
   m.impl("abs.out", &unary<OpFunc::abs>);
-  m.impl("neg.out", &unary<OpFunc::neg>);
+  m.impl("neg.out", &neg);
   m.impl("sgn.out", &unary<OpFunc::sign>);
   m.impl("sign.out", &unary<OpFunc::sign>);
   m.impl("exp.out", &unary<OpFunc::exp>);
@@ -387,7 +410,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("round.out", &unary<OpFunc::round>);
   m.impl("frac.out", &unary<OpFunc::frac>);
   m.impl("signbit.out", &signbit);
-  m.impl("logical_not.out", &logical_not);
+  m.impl("logical_not", &logical_not);
+  m.impl("logical_not.out", &logical_not_out);
   m.impl("bitwise_not.out", &bitwise_not);
   m.impl("isnan", &test<OpFunc::isnan>);
   m.impl("isinf", &test<OpFunc::isinf>);
@@ -461,8 +485,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("bitwise_xor.Tensor_out", &binary<OpFunc::bitwisexor>);
   m.impl("bitwise_left_shift.Tensor_out", &binary<OpFunc::shiftleft>);
   m.impl("bitwise_right_shift.Tensor_out", &binary<OpFunc::shiftright>);
+  m.impl("logical_and", &compared<OpFunc::logicaland>);
   m.impl("logical_and.out", &compare<OpFunc::logicaland>);
+  m.impl("logical_or", &compared<OpFunc::logicalor>);
   m.impl("logical_or.out", &compare<OpFunc::logicalor>);
+  m.impl("logical_xor", &compared<OpFunc::logicalxor>);
   m.impl("logical_xor.out", &compare<OpFunc::logicalxor>);
 
   m.impl("eq.Tensor_out", &compare<OpFunc::equal>);

@@ -102,8 +102,7 @@ Tensor rolled(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) 
   }
   TORCH_CHECK(shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
-  const Tensor out = at::empty_like(self);
-  if (self.numel() == 0) return out;
+  if (self.numel() == 0) return self.clone();
   std::vector<std::int64_t> starts(self.dim());  // where the first element goes
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const std::int64_t dim = c10::maybe_wrap_dim(dims[i], self.dim(), /*wrap_scalar=*/false);
@@ -115,6 +114,13 @@ Tensor rolled(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) 
     const std::int64_t size = self.size(d), start = starts[d];
     stretches.push_back({{size - start, 0, 1, start}, {start, size - start, 1, 0}});
   }
+  // PyTorch's own puts two parts together: the result is laid out as cat() would.
+  const std::int64_t dim = c10::maybe_wrap_dim(dims[0], self.dim()), start = starts[dim];
+  const std::array parts = {self.narrow(dim, self.size(dim) - start, start),
+                            self.narrow(dim, 0, self.size(dim) - start)};
+  Outputs<at::meta::structured_cat> outputs;
+  outputs.meta(at::TensorList(parts), dim);
+  const Tensor& out = outputs[0];
   copy_boxes({self}, out, boxes_of(self, out, stretches));
   return out;
 }

@@ -44,7 +44,7 @@ class Outputs final : public Meta {
     set_output_raw_strided(index, size, stride, options);
   }
 
-  /// Kernels write any view, so strides that a given output has stay.
+  /// Kernels write any view, so strides that a given output has stay if its size does.
   void set_output_raw_strided(std::int64_t index, at::IntArrayRef size, at::IntArrayRef stride,
                               at::TensorOptions options) override {
     at::Tensor& tensor = tensors_[index];
@@ -60,7 +60,11 @@ class Outputs final : public Meta {
     TORCH_CHECK(options.device() == tensor.device(), "Expected out tensor to have device ",
                 options.device(), ", but got ", tensor.device(), " instead");
     at::assert_no_internal_overlap(tensor);
-    at::native::resize_output(tensor, size);
+    if (!at::native::resize_output(tensor, size)) return;
+    if (!stride.empty())
+      tensor.as_strided_(size, stride);
+    else if (options.memory_format_opt())
+      tensor.unsafeGetTensorImpl()->empty_tensor_restride(*options.memory_format_opt());
   }
 
  private:
