@@ -159,8 +159,10 @@ def unary(d, world):
                 for name in names:
                     world.bound(name)
     elif t.numel():
-        world.make(d.choose([f"{a}.tolist()", f"{a}.reshape(-1)[-1].item()",
-                             f"torch.equal({a}, {a})", f"{a}.sum().item()"]), device)  # fmt: skip
+        reads = [f"{a}.tolist()", f"{a}.reshape(-1)[-1].item()", f"torch.equal({a}, {a})"]
+        if t.numel() <= exact_terms(t.dtype):
+            reads.append(f"{a}.sum().item()")
+        world.make(d.choose(reads), device)
 
 
 def copy(d, world):
@@ -321,7 +323,11 @@ def set_and_resize(d, world):
     """Other memory, another size. What is new in a resized tensor is filled."""
     if world.streams:
         return
-    bases = [n for n in world.bases() if world[n].dim() and world[n].is_contiguous()]
+    bases = [
+        n
+        for n in world.bases()
+        if world[n].dim() and world[n].is_contiguous() and not world[n].storage_offset()
+    ]
     if not bases:
         return
     a = d.choose(bases)
