@@ -124,7 +124,7 @@ Tensor& addr_out(const Tensor& self, const Tensor& a, const Tensor& b, const Sca
 }
 
 Tensor abs(const Tensor& self) {
-  Tensor out = at::empty_like(self);
+  Tensor out = result_of({self}, self.options());
   return unary<OpFunc::abs>(self, out);
 }
 
@@ -239,7 +239,7 @@ Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const Scalar& value
 
 template <OpFunc op>
 Tensor test(const Tensor& self) {
-  Tensor out = at::empty_like(self, self.options().dtype(at::kBool));
+  Tensor out = result_of({self}, self.options().dtype(at::kBool));
   pointwise(op, out, {self}, self.scalar_type());
   return out;
 }
@@ -256,7 +256,7 @@ Tensor& logical_not_out(const Tensor& self, Tensor& out) {
   return out;
 }
 Tensor logical_not(const Tensor& self) {
-  Tensor out = at::empty_like(self, self.options().dtype(at::kBool));
+  Tensor out = result_of({self}, self.options().dtype(at::kBool));
   return logical_not_out(self, out);
 }
 
