@@ -57,18 +57,21 @@ at::Tensor host_view(const at::Tensor& bytes, const at::Tensor& like) {
   return bytes.as_strided(like.sizes(), like.strides(), like.storage_offset());
 }
 
-/// Read, change on the host, write back.
-template <typename Change>
-void change_bytes(const at::Tensor& target, Change&& change) {
-  const at::Tensor bytes = bytes_of(storage_to_host(target.storage()),
-                                    static_cast<std::int64_t>(target.storage().nbytes()));
-  change(host_view(bytes, target));
-  replace_bytes(target.storage(), bytes);
-}
-
 bool covers_storage(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
          static_cast<std::size_t>(tensor.numel()) == tensor.storage().nbytes();
+}
+
+/// Read, change on the host, write back. What is overwritten as a whole is not read: nobody need
+/// have written it.
+template <typename Change>
+void change_bytes(const at::Tensor& target, Change&& change) {
+  const auto nbytes = static_cast<std::int64_t>(target.storage().nbytes());
+  const at::Tensor bytes = covers_storage(target)
+                               ? at::empty({nbytes}, at::TensorOptions(c10::ScalarType::Byte))
+                               : bytes_of(storage_to_host(target.storage()), nbytes);
+  change(host_view(bytes, target));
+  replace_bytes(target.storage(), bytes);
 }
 
 }  // namespace
