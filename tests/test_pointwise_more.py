@@ -422,11 +422,3 @@ def test_optimizers_step_as_on_the_cpu(name):
         weights[device] = [t.detach().cpu() for t in p]
     for got, expected in zip(weights["spyre"], weights["cpu"], strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
-def test_fused_optimizers_are_refused(name):
-    x = torch.ones(3, device="spyre", requires_grad=True)
-    x.sum().backward()
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"fused"):
-        getattr(torch.optim, name)([x], lr=0.1, fused=True).step()
