@@ -51,7 +51,7 @@ def test_every_aten_op_is_listed_once():
         ("linalg_inv_ex", FALLBACK),
         ("geqrf", FALLBACK),
         ("linalg_matrix_rank", FALLBACK),  # has a kernel of ours, which goes to the CPU
-        ("_fused_adam_", REFUSED),  # has a kernel of ours, which says no
+        ("_fused_adagrad_", REFUSED),  # has a kernel of ours, which says no
         ("cudnn_convolution", REFUSED),
     ],
 )

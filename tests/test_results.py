@@ -39,7 +39,11 @@ def test_new_tensors_lie_as_on_the_cpu(op, view):
     torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("op", [torch.logical_not, torch.abs, torch.isnan])
+def equals_two(x):
+    return torch.eq(x, 2, out=torch.empty(0, dtype=torch.bool, device=x.device))
+
+
+@pytest.mark.parametrize("op", [torch.logical_not, torch.abs, torch.isnan, equals_two])
 def test_strides_of_one_element_are_the_cpus(op):
     def result(x):
         return op(x[:, :, :1, :1].clone().permute(3, 0, 1, 2)).stride()

@@ -105,8 +105,9 @@ at::Tensor compared(const at::Tensor& self, const at::Tensor& other) {
 
 template <OpFunc op>
 at::Tensor& compare_scalar(const at::Tensor& self, const c10::Scalar& other, at::Tensor& out) {
-  fit(out, self);
-  pointwise(op, out, {self, number(other)}, at::result_type(self, other));
+  const at::Tensor wrapped = number(other);
+  if (out.sizes() != self.sizes()) fit(out, self, wrapped);
+  pointwise(op, out, {self, wrapped}, at::result_type(self, other));
   return out;
 }
 
