@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-TIMEOUT = 60.0  # seconds; every snippet takes a small part of it
+TIMEOUT = 180.0  # seconds; every snippet takes a small part of it, also on a busy machine
 
 
 @dataclass(frozen=True)
