@@ -165,14 +165,19 @@ Tensor index(const Tensor& self, const Indices& indices) {
   return out;
 }
 
+/// What is written has no memory in common with an index.
+void assert_apart(const Tensor& written, const Indices& indices) {
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    if (const std::optional<Tensor> given = indices.get(i); given && given->defined())
+      at::assert_no_overlap(written, *given);
+}
+
 Tensor& index_out(const Tensor& self, const Indices& indices, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == self.scalar_type(), "index_out: self (", self.scalar_type(),
               ") and result (", out.scalar_type(), ") must have the same scalar type");
   at::assert_no_internal_overlap(out);
   at::assert_no_overlap(out, self);
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    if (const std::optional<Tensor> given = indices.get(i); given && given->defined())
-      at::assert_no_overlap(out, *given);
+  assert_apart(out, indices);
   const Brackets brackets = work_out(self, indices);
   if (out.sizes() != brackets.result) result_for(self, brackets, out);
   index_into(self, brackets, out);
@@ -222,9 +227,7 @@ Tensor& index_put(Tensor& self, const Indices& indices, const Tensor& values, bo
               self.scalar_type(), " for the destination and ", values.scalar_type(),
               " for the source.");
   at::assert_no_overlap(self, values);
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    if (const std::optional<Tensor> given = indices.get(i); given && given->defined())
-      at::assert_no_overlap(self, *given);
+  assert_apart(self, indices);
   Tensor dense = on_device(values, self.device());
   if (!accumulate) {
     if (const Tensor mask = filling_mask(self, indices, dense); mask.defined())
