@@ -28,11 +28,6 @@ def pytest_addoption(parser):
         action="store_true",
         help="put what the tests of PyTorch's databases found into docs/supported-operations.md",
     )
-    parser.addoption(
-        "--all-samples",
-        action="store_true",
-        help="special values in all samples of PyTorch's database, not in a few of each op",
-    )
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
     parser.addoption("--part", metavar="K/N", help="only the tests of part K, 0 to N-1, of N equal")
 

@@ -63,7 +63,7 @@ def check_listed(database: str, entry: str, verdicts: list[Verdict]) -> None:
 
 def check_differences(database: str, name: str, wrong: dict[str, str]) -> None:
     """Every entry that is wrong, "name dtype", is in the file, and the file has no other."""
-    listed = {entry for entry in differences(database) if entry.split(" ", 1)[0] == name}
+    listed = {entry for entry in differences(database) if entry.rsplit(" ", 1)[0] == name}
     unexpected = {entry: text for entry, text in wrong.items() if entry not in listed}
     assert not unexpected
     assert listed == set(wrong), f"no longer different: remove it from {FILE.name}"
