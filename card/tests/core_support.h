@@ -35,6 +35,15 @@ inline CoreProgram::Node step_node(std::vector<std::byte> step, std::int64_t fir
   return node;
 }
 
+inline CoreProgram::Node loop_node(std::int64_t count, std::vector<CoreProgram::Advance> advances,
+                                   std::vector<CoreProgram::Node> body) {
+  CoreProgram::Node node;
+  node.count = count;
+  node.advances = std::move(advances);
+  node.body = std::move(body);
+  return node;
+}
+
 /// So many bytes of an operand for each core, one after the other.
 inline CoreProgram::Operand part(std::int64_t operand, std::int64_t cores, std::int64_t bytes,
                                  std::int64_t start = 0) {

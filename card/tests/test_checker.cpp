@@ -95,15 +95,6 @@ std::vector<std::byte> move_step(std::int64_t from, std::int64_t to, std::int64_
   return builder.finish();
 }
 
-CoreProgram::Node loop_node(std::int64_t count, std::vector<CoreProgram::Advance> advances,
-                            std::vector<CoreProgram::Node> body) {
-  CoreProgram::Node node;
-  node.count = count;
-  node.advances = std::move(advances);
-  node.body = std::move(body);
-  return node;
-}
-
 /// A product of fp32: C (1, 32) = A (1, k) x B (k, 32), where C begins at an element.
 std::vector<std::byte> product(std::int64_t k, std::int64_t c_offset = 0) {
   Matmul matmul;

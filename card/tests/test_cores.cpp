@@ -8,15 +8,6 @@ using namespace spyre::card::test;
 
 namespace {
 
-CoreProgram::Node loop_node(std::int64_t count, std::vector<CoreProgram::Advance> advances,
-                            std::vector<CoreProgram::Node> body) {
-  CoreProgram::Node node;
-  node.count = count;
-  node.advances = std::move(advances);
-  node.body = std::move(body);
-  return node;
-}
-
 std::vector<std::byte> program(const std::vector<CoreProgram>& steps) {
   ProgramBuilder builder;
   for (const CoreProgram& cores : steps) builder.cores(cores);
