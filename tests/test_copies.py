@@ -308,13 +308,8 @@ def test_a_partly_overlapping_copy_is_refused_and_changes_nothing():
 
 def test_writing_into_an_expanded_tensor_is_refused():
     card = torch.zeros(1, 5, device="spyre").expand(4, 5)
-    for write in (
-        lambda: card.copy_(torch.ones(4, 5)),
-        lambda: card.fill_(1),
-        lambda: card.zero_(),
-    ):
-        with pytest.raises(RuntimeError, match="single memory location"):
-            write()
+    with pytest.raises(RuntimeError, match="single memory location"):
+        card.copy_(torch.ones(4, 5))
 
 
 def test_indexed_assignment_writes_views():

@@ -100,11 +100,13 @@ def test_fill_with_a_value_the_dtype_cannot_hold_is_refused(value, dtype):
     assert x.cpu().tolist() == [0, 0, 0]
 
 
-def test_fill_of_an_expanded_tensor_is_refused():
-    x = torch.zeros(1, 4, device="spyre")
-    with pytest.raises(RuntimeError, match="single memory location"):
-        x.expand(3, 4).fill_(1)
-    assert x.cpu().tolist() == [[0, 0, 0, 0]]
+@pytest.mark.parametrize("value", [1, torch.tensor(1.0)], ids=["number", "tensor"])
+def test_fill_of_an_expanded_tensor_writes_each_place_once(value, native):
+    base = torch.zeros(3, 4, device="spyre")
+    base[1:2].expand(3, 4).fill_(value)
+    assert base.tolist() == [[0.0] * 4, [1.0] * 4, [0.0] * 4]
+    base[:, 2:3].expand(2, 3, 5).zero_()
+    assert base.tolist() == [[0.0] * 4, [1.0, 1.0, 0.0, 1.0], [0.0] * 4]
 
 
 def test_fill_with_a_tensor_of_many_values_is_refused():

@@ -305,9 +305,16 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   return target;
 }
 
-void fill(const at::Tensor& target, const c10::Scalar& value) {
-  if (target.numel() == 0) return;
-  at::assert_no_internal_overlap(target);
+at::Tensor unexpanded(const at::Tensor& tensor) {
+  at::Tensor once = tensor;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d)
+    if (tensor.stride(d) == 0 && tensor.size(d) > 1) once = once.narrow(d, 0, 1);
+  return once;
+}
+
+void fill(const at::Tensor& expanded, const c10::Scalar& value) {
+  if (expanded.numel() == 0) return;
+  const at::Tensor target = unexpanded(expanded);
   if (is_byte_view(target)) return fill_bytes(target, value.to<std::uint8_t>());
   const Nest nest =
       Nest::over(target.sizes(), target.strides(), target.storage_offset(), target.strides());

@@ -24,7 +24,10 @@ void copy_between_cards(const at::Tensor& source, const at::Tensor& target);
 /// `at::_copy_from`: broadcasts `source` and picks the way.
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking);
 
-void fill(const at::Tensor& target, const c10::Scalar& value);
+/// A view that has the elements of an expanded tensor once each.
+at::Tensor unexpanded(const at::Tensor& tensor);
+
+void fill(const at::Tensor& expanded, const c10::Scalar& value);
 
 /// The first element, as a CPU tensor without dimensions.
 at::Tensor element_to_host(const at::Tensor& tensor);
