@@ -197,6 +197,29 @@ def test_clamp(low, high):
     check(x.clamp(low, high), x.cpu().clamp(low, high))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32], ids=str)
+@pytest.mark.parametrize("bounds", [(math.nan, None), (None, math.nan), (0, math.nan)])
+def test_clamp_to_nan_is_nan(bounds, dtype):
+    x = torch.arange(-3, 3, dtype=dtype)
+    check(x.to("spyre").clamp(*bounds), x.clamp(*bounds))
+
+
+def test_numbers_are_exact_integers(no_downcast_warning):
+    x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**24) - 1], device="spyre")
+    for number in (2**24 + 1, 2**31 - 1, -(2**24) - 1):
+        check(x == number, x.cpu() == number)
+        check(x > number, x.cpu() > number)
+        check(x.masked_fill(x > 0, number), x.cpu().masked_fill(x.cpu() > 0, number))
+        check(x.fmod(number), x.cpu().fmod(number))
+
+
+@pytest.mark.parametrize("number", [1e39, -1e300, 2.0**200])
+def test_numbers_beyond_float32_compare_as_infinity(number):
+    x = torch.tensor([-math.inf, -3e38, 0.0, 3e38, math.inf, math.nan])
+    for compare in (torch.lt, torch.le, torch.gt, torch.ge, torch.eq, torch.ne):
+        check(compare(x.to("spyre"), number), compare(x, float(number)))
+
+
 def test_special_values():
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0])
     for dtype in (torch.float16, torch.float32):

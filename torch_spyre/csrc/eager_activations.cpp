@@ -62,7 +62,8 @@ Tensor& softplus(const Tensor& self, const Scalar& beta, const Scalar& threshold
 }
 
 Tensor& threshold(const Tensor& self, const Scalar& limit, const Scalar& value, Tensor& out) {
-  return activation(OpFunc::threshold, self, out, {limit.toDouble(), value.toDouble()});
+  const auto dtype = self.scalar_type();
+  return activation(OpFunc::threshold, self, out, {element(limit, dtype), element(value, dtype)});
 }
 
 Tensor& hardshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {

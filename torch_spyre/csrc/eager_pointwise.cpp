@@ -76,13 +76,15 @@ void build(card::ProgramBuilder& builder, Operands tensors, const OpFunc& op,
 
 void launch(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
             c10::ScalarType common, std::vector<double> constants) {
+  const bool exact = c10::isIntegralType(common, /*includeBool=*/true) && op_info(op).int64;
+  TORCH_CHECK_NOT_IMPLEMENTED(exact || op_info(op).fp32, op_info(op).name,
+                              " is not implemented for ", dtype_name(common));
   if (out.numel() == 0) {
     for (const at::Tensor& input : inputs)
       if (!is_number(input)) on_device(input, out.device());
     return;
   }
   at::assert_no_internal_overlap(out);
-  const bool exact = c10::isIntegralType(common, /*includeBool=*/true) && op_info(op).int64;
   const card::Compute compute = exact ? card::Compute::int64 : card::Compute::fp32;
 
   c10::SmallVector<at::Tensor, 5> tensors;

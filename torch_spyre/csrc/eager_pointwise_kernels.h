@@ -1,12 +1,13 @@
 // Kernels that many ATen ops share: a pointwise op of the card with the arguments of an `.out` op.
 #pragma once
 
+#include <ATen/Dispatch.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/result_type.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include "eager_pointwise.h"
 
@@ -14,9 +15,14 @@ namespace spyre::eager {
 
 /// A Python number as an operand: it takes no part in the choice of a dtype.
 inline at::Tensor number(const c10::Scalar& value) {
-  at::Tensor tensor = at::scalar_tensor(value, at::device(at::kCPU));
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
+  return at::native::wrapped_scalar_tensor(value);  // int64 or float64: exact
+}
+
+/// A Python number as an element: integers refuse what they cannot hold, as the CPU's kernels do.
+inline double element(const c10::Scalar& value, c10::ScalarType dtype) {
+  if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return value.toDouble();
+  return AT_DISPATCH_INTEGRAL_TYPES_AND(at::kBool, dtype, "element",
+                                        [&] { return static_cast<double>(value.to<scalar_t>()); });
 }
 
 // Structured ops come with an `out` that suits them; one that a caller gave is checked here.

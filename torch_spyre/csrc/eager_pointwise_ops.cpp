@@ -38,7 +38,7 @@ Tensor& add(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor
   if (alpha.equal(1))
     arithmetic(OpFunc::add, out, {self, other}, common);
   else
-    arithmetic(OpFunc::axpy, out, {self, other}, common, {alpha.toDouble()});
+    arithmetic(OpFunc::axpy, out, {self, other}, common, {element(alpha, common)});
   return out;
 }
 
@@ -51,7 +51,7 @@ Tensor& sub(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor
   if (alpha.equal(1))
     arithmetic(OpFunc::sub, out, {self, other}, common);
   else
-    arithmetic(OpFunc::axpy, out, {self, other}, common, {-alpha.toDouble()});
+    arithmetic(OpFunc::axpy, out, {self, other}, common, {-element(alpha, common)});
   return out;
 }
 
@@ -69,7 +69,7 @@ Tensor& pow_tensor_scalar(const Tensor& self, const Scalar& exponent, Tensor& ou
   if (exponent.equal(2.0))
     arithmetic(OpFunc::square, out, {self}, common);
   else
-    arithmetic(OpFunc::pow, out, {self, number(exponent)}, common);
+    arithmetic(OpFunc::pow, out, {self, number(element(exponent, common))}, common);
   return out;
 }
 
@@ -87,10 +87,15 @@ Tensor& clamp(const Tensor& self, const std::optional<Scalar>& low,
   at::native::ResultTypeState state = at::native::update_result_type_state(self, {});
   for (const auto& bound : {low, high})
     if (bound) state = at::native::update_result_type_state(*bound, state);
-  check_cast(at::native::result_type(state), out);
+  const auto common = at::native::result_type(state);
+  check_cast(common, out);
   fit(out, self);
-  pointwise(OpFunc::clip, out, {self}, at::native::result_type(state),
-            {low ? low->toDouble() : -infinity, high ? high->toDouble() : infinity});
+  const double least = low ? element(*low, common) : -infinity;
+  const double most = high ? element(*high, common) : infinity;
+  if (std::isnan(least) || std::isnan(most))
+    spyre::fill(out, std::numeric_limits<double>::quiet_NaN());
+  else
+    pointwise(OpFunc::clip, out, {self}, common, {least, most});
   return out;
 }
 
@@ -224,17 +229,15 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
              "before performing this operation. This also applies to advanced indexing e.g. ",
              "tensor[mask] = scalar");
   // Elements in one place become one, filled if any of them is.
-  Tensor single = self, any = *expanded;
-  for (std::int64_t d = 0; d < self.dim(); ++d) {
-    if (self.stride(d) != 0 || self.size(d) < 2) continue;
-    single = single.narrow(d, 0, 1);
-    any = any.any(d, /*keepdim=*/true);
-  }
+  const Tensor single = unexpanded(self);
+  Tensor any = *expanded;
+  for (std::int64_t d = 0; d < self.dim(); ++d)
+    if (single.size(d) != self.size(d)) any = any.any(d, /*keepdim=*/true);
   pointwise(OpFunc::where3, single, {any, value, single}, self.scalar_type());
   return self;
 }
 Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const Scalar& value) {
-  return masked_fill_tensor(self, mask, number(value));
+  return masked_fill_tensor(self, mask, number(element(value, self.scalar_type())));
 }
 
 template <OpFunc op>
