@@ -312,6 +312,21 @@ REFUSED_CALLS = [
     "torch.add(x, x, out=one)",
     "torch.add(x[1:], 1, out=x[:-1])",
     "torch.kthvalue(x, 2, out=(x, where))",
+    # Numbers that a dtype cannot hold, and dtypes that an op does not have.
+    "where.to(torch.int8).masked_fill_(where > 1, 300)",
+    "where.masked_fill_(where > 1, float('nan'))",
+    "where.to(torch.uint8).clamp_(max=256)",
+    "where.int().clamp(-(2**31) - 1, 5)",
+    "torch.nn.functional.threshold(where.int(), 1, 2**31)",
+    "torch.add(where.to(torch.int16), where.to(torch.int16), alpha=40000)",
+    "where.to(torch.int8) ** 300",
+    "x.bitwise_and(x)",
+    "where & 1.5",
+    "x.cumsum(0, dtype=torch.bool)",
+    "torch.cumprod(x, 0, out=mask)",
+    "where.logcumsumexp(0)",
+    "torch.nansum(x, 0, out=where.new_empty(()))",
+    "torch.normal(x, 1.0, out=where.new_empty(6))",
 ]
 
 

@@ -146,6 +146,7 @@ def test_cat_refuses_what_the_cpu_refuses():
         lambda t: t.as_strided_scatter(t[:2, :2], (2, 2), (1, 2)),
         lambda t: torch.diagonal_copy(t),
         lambda t: torch.narrow_copy(t, 1, 2, 65),
+        lambda t: torch.narrow_copy(t, 1, -70, 65, out=t.new_empty(0)),
         lambda t: torch.split_with_sizes_copy(t, [30, 40], 1),
         lambda t: torch.unbind_copy(t),
         lambda t: torch.permute_copy(t, (1, 0)),
@@ -161,6 +162,13 @@ def test_cat_refuses_what_the_cpu_refuses():
 def test_what_is_made_of_copies(op, dtype):
     x, host = pair((3, 70), dtype)
     same(op(x), op(host))
+
+
+def test_narrow_copy_writes_an_out_of_other_strides():
+    x, host = pair((3, 70))
+    out = torch.empty(65, 3, device="spyre").t()
+    torch.narrow_copy(x, 1, 2, 65, out=out)
+    same(out, host[:, 2:67])
 
 
 # ---------------------------------------------------------------------------------- flips and rolls

@@ -28,6 +28,7 @@
 #include "eager_pointwise.h"
 #include "eager_structured.h"
 #include "spyre_copy.h"
+#include "spyre_dtypes.h"
 #include "spyre_int64.h"
 
 namespace spyre::eager {
@@ -214,6 +215,9 @@ Tensor nansum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype) {
 }
 
 Tensor& nansum_out(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_floating_point() || out.is_floating_point(),
+                              "nansum is not implemented for floats with out= of dtype ",
+                              dtype_name(out.scalar_type()));
   sum(without_nan(self), dim, keepdim, dtype, out);
   return out;
 }

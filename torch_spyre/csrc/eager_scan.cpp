@@ -43,14 +43,14 @@ Tensor& cumulate_out(const Tensor& self, std::int64_t dim, std::optional<at::Sca
                      Tensor& out) {
   Outputs<Meta> outputs(out);
   outputs.meta(self, dim, dtype);
-  // Booleans are 0 and 1 before they are added.
-  const bool truth = out.scalar_type() == at::kBool;
-  const Tensor input = truth ? self.to(at::kBool) : self;
+  if (self.dim() == 0) return out.copy_(self);
+  TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || self.numel() == 0, op_info(op).name,
+                              " is not implemented for results of dtype bool");
   const Tensor wide = out.scalar_type() == at::kLong && int64_must_fit()
                           ? at::empty(out.sizes(), out.options().dtype(at::kFloat))
                           : Tensor();
-  if (wide.defined()) scan(op, card::Compute::int64, input, dim, wide);
-  scan(op, compute_in(out.scalar_type()), input, dim, out);
+  if (wide.defined()) scan(op, card::Compute::int64, self, dim, wide);
+  scan(op, compute_in(out.scalar_type()), self, dim, out);
   if (wide.defined()) check_int64_results(wide, out);
   return out;
 }
@@ -63,6 +63,8 @@ void extremes_helper(const Tensor& self, Tensor& values, Tensor& indices, std::i
 
 Tensor& logcumsumexp_out(const Tensor& self, std::int64_t dim, Tensor& out) {
   c10::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), "logcumsumexp is not implemented for ",
+                              dtype_name(self.scalar_type()));
   check_output("logcumsumexp", out, self.options());
   at::native::resize_output(out, self.sizes());
   scan(OpFunc::logcumsumexp, card::Compute::fp32, self, dim, out);

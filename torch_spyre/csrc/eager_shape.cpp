@@ -180,8 +180,8 @@ Tensor unfold_backward(const Tensor& grad, at::IntArrayRef sizes, std::int64_t d
   return sum.to(grad.scalar_type());
 }
 
-/// With the CPU's errors, which are not those of narrow().
-Tensor narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, std::int64_t length) {
+/// The view that narrow_copy() copies, with the CPU's errors, which are not those of narrow().
+Tensor narrowed(const Tensor& self, std::int64_t dim, std::int64_t start, std::int64_t length) {
   TORCH_CHECK(self.dim() > 0, "narrow() cannot be applied to a 0-dim tensor.");
   TORCH_CHECK(dim < self.dim(), "narrow_copy(): dim ", dim, " is out of range for a tensor of ",
               self.dim(), " dimensions.");
@@ -192,13 +192,26 @@ Tensor narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, std
   if (start < 0) start += size;
   TORCH_CHECK(length >= 0 && start <= size - length, "start (", start, ") + length (", length,
               ") exceeds dimension size (", size, ").");
-  return self.narrow(dim, start, length).clone(at::MemoryFormat::Contiguous);
+  return self.narrow(dim, start, length);
+}
+
+Tensor narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, std::int64_t length) {
+  return narrowed(self, dim, start, length).clone(at::MemoryFormat::Contiguous);
+}
+
+Tensor& narrow_copy_out(const Tensor& self, std::int64_t dim, std::int64_t start,
+                        std::int64_t length, Tensor& out) {
+  const Tensor source = narrowed(self, dim, start, length);
+  check_output("narrow_copy", out, self.options());
+  at::native::resize_output(out, source.sizes());
+  return out.copy_(source);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("narrow_copy", narrow_copy);
+  m.impl("narrow_copy.out", narrow_copy_out);
   m.impl("cat", cat);
   m.impl("cat.out", cat_out);
   m.impl("flip", flip);

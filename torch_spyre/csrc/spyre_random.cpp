@@ -24,6 +24,7 @@
 
 #include "eager_pointwise_kernels.h"
 #include "eager_structured.h"
+#include "spyre_dtypes.h"
 #include "spyre_generator.h"
 #include "spyre_tensor_impl.h"
 
@@ -132,6 +133,8 @@ at::Tensor& normal_around_out(const at::Tensor& mean, const at::Tensor& std, Gen
                               at::Tensor& out) {
   TORCH_CHECK(std.numel() == 0 || std.min().item<double>() >= 0,
               "normal expects all elements of std >= 0.0");
+  TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), "normal is not implemented for ",
+                              dtype_name(out.scalar_type()));
   eager::fit(out, mean, std);
   at::Tensor standard = at::empty(out.sizes(), out.options().dtype(at::kFloat));
   normal_(standard, 0, 1, generator);
