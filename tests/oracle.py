@@ -8,8 +8,8 @@ Rules of conversion
 * A value is rounded once, from the source's exact value to the target format: to nearest, ties to
   even, except to DLFloat16, where ties go away from zero.
 * float -> integer truncates toward zero through int64 (what int64 cannot hold, and NaN, give its
-  minimum) and then wraps; float -> int32 gives int32's minimum for what that cannot hold; integer
-  -> integer wraps; to bool is "not zero".
+  minimum) and then wraps; to int32 and shorter signed integers through int32 in the same way;
+  integer -> integer wraps; to bool is "not zero".
 * A NaN becomes the target's positive quiet NaN.
 * float16, bfloat16 and bool live as DLFloat16 on the card, int64 as int32 (wraps), uint8 as 32 bits
   whose values stay below 256; every other dtype has the same format on both sides.
@@ -172,7 +172,7 @@ def encode(format: Format, values: np.ndarray) -> np.ndarray:
     if format.kind == "float":
         return encode_float(format, values)
     whole = truncated(values)
-    if values.dtype == np.float64 and format == FORMATS["IEEE_INT32"]:
+    if values.dtype == np.float64 and format.kind == "signed" and format.bits <= 32:
         whole = np.where(np.abs(whole.astype(np.float64) + 0.5) < 2.0**31, whole, -(2**31))
     return whole.astype(np.uint64).astype(format.uint)  # wraps
 

@@ -189,6 +189,16 @@ def test_integers_that_do_not_fit_wrap_as_on_the_cpu(dtype):
     same(host.to("spyre", dtype), host.to(dtype))
 
 
+@pytest.mark.parametrize("source", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("target", [torch.int32, torch.int16, torch.int8, torch.uint8], ids=str)
+def test_floats_beyond_the_integers_become_what_they_do_on_the_cpu(source, target):
+    beyond = [2.0**31, -(2.0**31), -(2.0**31) - 2**24, 2.0**32, 1e10, -1e10]
+    inside = [2.0**31 - 2**23, 65535.0, 65536.0, 32768.0, -32769.0, 255.0, 256.0, -1.5, 1.9]
+    # Of 8 elements and more the CPU's vectors convert; one way of theirs is the rule.
+    host = torch.tensor([*beyond, *inside, math.inf, -math.inf, math.nan]).to(source)
+    same(host.to("spyre").to(target), host.to("spyre").cpu().to(target))
+
+
 def test_a_uint8_tensor_holds_only_bytes_though_its_format_is_wider():
     card = torch.tensor([300, -1, 256], dtype=torch.int32, device="spyre").to(torch.uint8)
     same(card.to(torch.int32), torch.tensor([44, 255, 0], dtype=torch.int32))

@@ -11,8 +11,8 @@
 //    quiet NaN.
 //  * Too large values become Infinity, or what the format has in its place: see FloatSpec.
 //  * Float to integer truncates toward zero through int64 (NaN and what int64 cannot hold give its
-//    minimum, as x86 does), then wraps; to int32 directly, with its own minimum for what it cannot
-//    hold. Integer to integer wraps.
+//    minimum, as x86 does), then wraps; to int32 and shorter signed integers through int32, with
+//    its minimum for what it cannot hold. Integer to integer wraps.
 //  * BOOL holds 0 or 1; whatever is not zero, NaN included, becomes 1.
 //
 // DLFloat16 (SEN169_FP16): sign, 6 bits of exponent with bias 31, 9 bits of fraction. Magnitude 0
@@ -253,7 +253,8 @@ constexpr BitsOf<F> encode(Value value, Dl16Specials specials) {
     } else {
       return static_cast<BitsOf<F>>(encode_float(float_spec(F), value));
     }
-  } else if constexpr (std::is_same_v<Value, double> && F == DataFormat::IEEE_INT32) {
+  } else if constexpr (std::is_same_v<Value, double> && sizeof(BitsOf<F>) <= 4 &&
+                       format_info(F).kind == FormatKind::signed_) {
     return static_cast<BitsOf<F>>(truncate<std::int32_t>(value));
   } else if constexpr (std::is_same_v<Value, double>) {
     return static_cast<BitsOf<F>>(truncate(value));

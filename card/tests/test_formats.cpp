@@ -250,8 +250,10 @@ TEST(integers_truncate_and_wrap) {
   CHECK_EQ((convert_element<IEEE_FP64, IEEE_INT64>(fp64(-2.9), none, kIeee)), std::uint64_t(-2));
   CHECK_EQ((convert_element<IEEE_FP64, IEEE_INT64>(fp64(1e19), none, kIeee)),
            std::uint64_t{1} << 63);
-  for (const double beyond : {kInf, -kInf, 4294967297.5, 2147483648.0, -2147483649.0})
+  for (const double beyond : {kInf, -kInf, 4294967297.5, 2147483648.0, -2147483649.0}) {
     CHECK_EQ((convert_element<IEEE_FP64, IEEE_INT32>(fp64(beyond), none, kIeee)), 0x80000000);
+    CHECK_EQ((convert_element<IEEE_FP64, SENINT16>(fp64(beyond), none, kIeee)), 0);
+  }
   CHECK_EQ((convert_element<IEEE_FP64, IEEE_INT32>(fp64(-2147483648.9), none, kIeee)), 0x80000000);
   CHECK_EQ((convert_element<IEEE_FP64, IEEE_INT32>(fp64(2147483647.9), none, kIeee)), 0x7FFFFFFF);
   CHECK_EQ((convert_element<IEEE_FP64, SENINT8>(fp64(-129), none, kIeee)), 127);
