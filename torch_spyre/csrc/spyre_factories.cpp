@@ -260,6 +260,7 @@ at::Tensor empty_with_layout(c10::IntArrayRef size, const SpyreTensorLayout& lay
       !format || *format == c10::MemoryFormat::Contiguous || *format == c10::MemoryFormat::Preserve,
       "empty_with_layout: the device layout decides where elements lie; got memory format ",
       *format, ".");
+  check_sizes(size);
   return empty_strided_with_layout(size, c10::contiguous_strides(size), dtype, layout, device);
 }
 

@@ -19,6 +19,24 @@ namespace {
 
 constexpr std::size_t kMaxRank = 8;
 
+/// Of a storage. At worst each of them has a stick to itself, and strides are multiplied by the
+/// elements of a stick: integers hold the results.
+constexpr std::int64_t kMaxElements =
+    std::numeric_limits<std::int64_t>::max() / (kStickBytes * kStickBytes);
+
+bool too_large(c10::IntArrayRef size) {
+  std::int64_t numel = 1;
+  bool overflow = false;
+  for (const std::int64_t extent : size)
+    overflow |= __builtin_mul_overflow(numel, std::max<std::int64_t>(extent, 1), &numel);
+  return overflow || numel > kMaxElements;
+}
+
+c10::DimVector packed_strides(c10::IntArrayRef host_size) {
+  TORCH_CHECK_VALUE(!too_large(host_size), "host_size=", host_size, " is larger than any memory.");
+  return c10::contiguous_strides(host_size);
+}
+
 std::vector<std::int64_t> identity_order(std::size_t rank) {
   std::vector<std::int64_t> order(rank);
   std::iota(order.begin(), order.end(), 0);
@@ -59,7 +77,7 @@ void check_dim_order(std::size_t host_rank, c10::IntArrayRef order) {
 }  // namespace
 
 SpyreTensorLayout::SpyreTensorLayout(c10::IntArrayRef host_size, c10::ScalarType dtype)
-    : SpyreTensorLayout(host_size, c10::contiguous_strides(host_size), dtype,
+    : SpyreTensorLayout(host_size, packed_strides(host_size), dtype,
                         identity_order(host_size.size())) {}
 
 SpyreTensorLayout::SpyreTensorLayout(c10::IntArrayRef host_size, c10::IntArrayRef host_strides,
@@ -97,6 +115,8 @@ SpyreTensorLayout::SpyreTensorLayout(c10::IntArrayRef host_size, c10::IntArrayRe
     else
       device_size[i] = host_size[dim];
     if (dim < 0 || host_size[dim] == 1) continue;
+    TORCH_CHECK_VALUE(host_strides[dim] <= kMaxElements, "host_strides=", host_strides,
+                      " reach beyond any memory.");
     stride_map[i] = i == outer && dim == stick_dim ? host_strides[dim] * eps : host_strides[dim];
   }
   bytes();  // refuses what no memory can hold
@@ -117,6 +137,8 @@ SpyreTensorLayout::SpyreTensorLayout(std::vector<std::int64_t> sizes,
                       " has a negative entry.");
     TORCH_CHECK_VALUE(stride_map[i] >= -1, "stride_map=", c10::IntArrayRef(stride_map),
                       ": strides are positive, 0 (replicated) or -1 (synthetic).");
+    TORCH_CHECK_VALUE(stride_map[i] <= kMaxElements * kStickBytes,
+                      "stride_map=", c10::IntArrayRef(stride_map), " reaches beyond any memory.");
   }
   const std::int64_t eps = elems_per_stick();
   TORCH_CHECK_VALUE(eps > 0, "DataFormats.", format_info(format).name,
@@ -193,12 +215,8 @@ void check_sizes(c10::IntArrayRef size) {
   for (const std::int64_t extent : size)
     TORCH_CHECK(extent >= 0, "Trying to create tensor with negative dimension ", extent, ": ",
                 size);
-  // Before strides and layouts are made of them. At worst every element has a stick to itself.
-  std::int64_t bytes = kStickBytes * kStickBytes;
-  bool overflow = false;
-  for (const std::int64_t extent : size)
-    overflow |= __builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes);
-  TORCH_CHECK_WITH(OutOfMemoryError, !overflow,
+  // Before strides and layouts are made of them.
+  TORCH_CHECK_WITH(OutOfMemoryError, !too_large(size),
                    "Storage size calculation overflowed with sizes=", size);
 }
 
@@ -211,7 +229,7 @@ std::int64_t storage_span(c10::IntArrayRef size, c10::IntArrayRef stride, std::i
     overflow |= __builtin_mul_overflow(size[i] - 1, stride[i], &reach);
     overflow |= __builtin_add_overflow(last, reach, &last);
   }
-  TORCH_CHECK(!overflow && last < std::numeric_limits<std::int64_t>::max() / 16,
+  TORCH_CHECK(!overflow && last < kMaxElements,
               "Storage size calculation overflowed with sizes=", size, " and strides=", stride);
   return last + 1;
 }

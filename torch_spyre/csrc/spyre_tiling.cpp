@@ -37,7 +37,7 @@ std::optional<std::size_t> padded_stick_count(const SpyreTensorLayout& layout) {
   if (sizes[count] == 1 || strides[count] != stride) return std::nullopt;
   for (std::size_t i = 0; i + 1 < rank; ++i) {
     const bool inside = i != count && strides[i] > strides[rank - 1] && strides[i] <= stride;
-    if (inside && strides[i] * (sizes[i] - 1) >= stride) return count;
+    if (inside && sizes[i] - 1 > (stride - 1) / strides[i]) return count;
   }
   return std::nullopt;
 }
@@ -45,6 +45,7 @@ std::optional<std::size_t> padded_stick_count(const SpyreTensorLayout& layout) {
 }  // namespace
 
 Tiling::Tiling(const SpyreTensorLayout& layout) : empty_(layout.bytes() == 0) {
+  if (empty_) return;
   const auto &sizes = layout.device_size, &strides = layout.stride_map;
   const std::size_t rank = sizes.size();
   const std::optional<std::size_t> padding = padded_stick_count(layout);
@@ -74,6 +75,7 @@ bool Tiling::place(const Nest& nest, std::vector<Nest>& out) const {
 }
 
 bool Tiling::reaches(c10::IntArrayRef size, c10::IntArrayRef stride, std::int64_t offset) const {
+  storage_span(size, stride, offset);  // refuses what integers do not hold
   std::vector<Nest> nests;
   return place(Nest::over(size, stride, offset, stride), nests);
 }
@@ -113,14 +115,14 @@ bool Tiling::split(State state, std::size_t digit, std::vector<Nest>& out) const
 
     if (highest < stride) {  // nothing carries: the digit is linear in the loops
       std::int64_t last = state.offset / stride;
-      state.device_offset += last * device_stride;
+      for (const Dim& dim : state.dims) last += (dim.size - 1) * (dim.stride / stride);
+      if (last >= size) return false;
+      state.device_offset += state.offset / stride * device_stride;
       state.offset %= stride;
       for (Dim& dim : state.dims) {
-        last += (dim.size - 1) * (dim.stride / stride);
         dim.device += dim.stride / stride * device_stride;
         dim.stride %= stride;
       }
-      if (last >= size) return false;
       continue;
     }
 

@@ -80,7 +80,8 @@ at::Tensor unfold(const at::Tensor& self, std::int64_t dimension, std::int64_t s
   strides.push_back(self.dim() == 0 ? 1 : self.stride(dim));
   if (self.dim() > 0) {
     sizes[dim] = (extent - size) / step + 1;
-    strides[dim] = self.stride(dim) * step;
+    TORCH_CHECK(!__builtin_mul_overflow(self.stride(dim), step, &strides[dim]), "step is ", step,
+                ", and the strides ", self.strides(), " cannot be multiplied by it");
   }
   return make_view(self, sizes, strides, self.storage_offset());
 }
@@ -121,6 +122,7 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offs
               ". Copy it with .to(device) instead.");
   c10::DimVector packed;
   if (stride.empty() && !size.empty()) {
+    check_sizes(size);
     packed = c10::contiguous_strides(size);
     stride = packed;
   }
@@ -283,16 +285,26 @@ at::Tensor as_strided_with_layout(const at::Tensor& self, c10::IntArrayRef size,
   return result;
 }
 
+namespace {
+
+std::int64_t moved_offset(const at::Tensor& self, std::int64_t increment) {
+  std::int64_t offset = 0;
+  TORCH_CHECK(!__builtin_add_overflow(self.storage_offset(), increment, &offset),
+              "Tensor: invalid storage offset ", self.storage_offset(), " + ", increment);
+  return offset;
+}
+
+}  // namespace
+
 at::Tensor reinterpret_tensor(const at::Tensor& self, c10::IntArrayRef size,
                               c10::IntArrayRef stride, std::int64_t offset_increment) {
-  return as_strided(self, size, stride, self.storage_offset() + offset_increment);
+  return as_strided(self, size, stride, moved_offset(self, offset_increment));
 }
 
 at::Tensor reinterpret_tensor_with_layout(const at::Tensor& self, c10::IntArrayRef size,
                                           c10::IntArrayRef stride, std::int64_t offset_increment,
                                           const SpyreTensorLayout& layout) {
-  return as_strided_with_layout(self, size, stride, self.storage_offset() + offset_increment,
-                                layout);
+  return as_strided_with_layout(self, size, stride, moved_offset(self, offset_increment), layout);
 }
 
 }  // namespace spyre
