@@ -29,6 +29,11 @@ def pytest_addoption(parser):
         help="put what the tests of PyTorch's databases found into docs/supported-operations.md",
     )
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+    parser.addoption(
+        "--all-samples",
+        action="store_true",
+        help="special values in all samples of PyTorch's database, not in a few of each op",
+    )
     parser.addoption("--part", metavar="K/N", help="only the tests of part K, 0 to N-1, of N equal")
 
 

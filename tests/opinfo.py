@@ -60,21 +60,24 @@ def tolerance(op: OpInfo) -> Tolerance:
     return Tolerance(relative, absolute)
 
 
-def samples(op: OpInfo, dtype: torch.dtype) -> Iterator[SampleInput]:
+def samples(
+    op: OpInfo, dtype: torch.dtype, wanted: int | None = SAMPLES, seen: int | None = SAMPLES_SEEN
+) -> Iterator[SampleInput]:
+    """So many of those that were seen first; None: all."""
     # The database notes the call stack for every sample: in a thread there is little of it.
     with ThreadPoolExecutor(1) as thread:
-        seen = thread.submit(_first_samples, op, dtype).result()
-    step = max(1, len(seen) // SAMPLES)
-    for sample in seen[::step][:SAMPLES]:
+        found = thread.submit(_first_samples, op, dtype, seen).result()
+    step = max(1, len(found) // wanted) if wanted else 1
+    for sample in found[::step][:wanted]:
         inside = tensors([sample.input, sample.args, sample.kwargs])
         if all(t.layout == torch.strided and t.numel() <= LARGEST for t in inside):
             yield sample
 
 
-def _first_samples(op: OpInfo, dtype: torch.dtype) -> list[SampleInput]:
+def _first_samples(op: OpInfo, dtype: torch.dtype, seen: int | None) -> list[SampleInput]:
     if not _in_float32(op, dtype):
-        return list(itertools.islice(op.sample_inputs("cpu", dtype), SAMPLES_SEEN))
-    wide = itertools.islice(op.sample_inputs("cpu", torch.float32), SAMPLES_SEEN)
+        return list(itertools.islice(op.sample_inputs("cpu", dtype), seen))
+    wide = itertools.islice(op.sample_inputs("cpu", torch.float32), seen)
     return [sample.transform(_narrow) for sample in wide]
 
 

@@ -450,7 +450,7 @@ def close_in_format(
     size = exact.abs() + (largest / 2 if steps > 1 else 0)
     allowed = math.sqrt(steps) * unit * size + SMALLEST + 4 * lost
     good = (ours - exact).abs() <= allowed
-    good |= (ours == exact) | (ours.isnan() & exact.isnan())
+    good |= (ours == exact) | (ours.isnan() & (exact.isnan() | cpu.isnan()))
     beyond = exact.abs() + allowed > LARGEST
     good |= beyond & (ours.sign() == exact.sign()) & (ours.abs() >= LARGEST - allowed)
     return good | (~cpu.isfinite() & exact.isfinite() & ~ours.isfinite())
