@@ -83,13 +83,32 @@ def test_work_queued_behind_a_failure_is_not_run(fail):
     assert kept.add_(1).cpu().unique().tolist() == [2]
 
 
+def poll(stream_or_event):
+    while not stream_or_event.query():
+        pass
+
+
 def test_an_op_of_an_idle_stream_gets_the_error(fail):
     out = fail()
-    while not torch.spyre.current_stream().query():
-        pass
+    with pytest.raises((RuntimeError, IndexError), match="index 100"):
+        poll(torch.spyre.current_stream())
     with pytest.raises((RuntimeError, IndexError), match="index 100"):
         out.add_(1)
     assert out.cpu().unique().tolist() == [3]
+
+
+def test_whoever_polls_gets_the_error(fail):
+    out = fail()
+    host = torch.full((64,), 7.0).pin_memory()
+    host.copy_(out.flatten()[:64], non_blocking=True)
+    event = torch.spyre.Event()
+    event.record()
+    with pytest.raises((RuntimeError, IndexError), match="index 100"):
+        poll(event)
+    assert host.unique().tolist() == [7]
+    with pytest.raises((RuntimeError, IndexError), match="index 100"):
+        torch.spyre.synchronize()
+    assert torch.spyre.current_stream().query()
 
 
 def test_a_stream_that_waits_for_failed_work_has_failed(fail):

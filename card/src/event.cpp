@@ -48,7 +48,10 @@ std::shared_ptr<Mark> SoftEvent::mark() const {
 
 bool SoftEvent::query() const {
   const auto current = mark();
-  return !current || current->passed();
+  if (!current) return true;
+  if (!current->passed()) return false;
+  if (current->failure()) std::rethrow_exception(current->failure());
+  return true;
 }
 
 void SoftEvent::synchronize() const {

@@ -208,6 +208,12 @@ void SoftStream::wait(const Event& event) {
       WorkQueue::Kind::order);
 }
 
+bool SoftStream::query() {
+  if (!queue_->idle()) return false;
+  if (const auto error = queue_->failure()) std::rethrow_exception(error);
+  return true;
+}
+
 void SoftStream::synchronize() {
   const std::exception_ptr error = queue_->wait([&] { clock_->host_waits_for(time_); });
   if (!error) return;

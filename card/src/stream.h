@@ -29,7 +29,7 @@ class SoftStream : public Stream {
   void host_callback(std::function<void()> function) override;
   void record(Event& event) override;
   void wait(const Event& event) override;
-  bool query() override { return queue_->idle(); }
+  bool query() override;
   void synchronize() override;
   int priority() const override { return priority_; }
   void set_checks(bool on) override;

@@ -25,7 +25,11 @@ struct Bench {
   }
   void fail_and_wait_until_idle() {
     fail();
-    while (!stream->query()) std::this_thread::yield();
+    CHECK_THROWS(
+        [this] {
+          while (!stream->query()) std::this_thread::yield();
+        }(),
+        "failed");
   }
   std::int32_t on_card() {
     tensor.host.assign(tensor.host.size(), 0);
@@ -165,7 +169,8 @@ TEST(an_event_behind_failed_work_says_so_until_it_is_recorded_again) {
   bench.fail();
   bench.stream->record(*event);
   CHECK_THROWS(bench.stream->synchronize(), "failed");
-  CHECK(event->query());
+  CHECK(bench.stream->query());
+  CHECK_THROWS(event->query(), "failed");
   CHECK_THROWS(event->synchronize(), "failed");
   CHECK_THROWS(event->synchronize(), "failed");
   bench.stream->wait(*event);  // of the stream itself: it knows

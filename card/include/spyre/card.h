@@ -104,7 +104,8 @@ using Retained = std::shared_ptr<const void>;
 class Event {
  public:
   virtual ~Event() = default;
-  virtual bool query() const = 0;        ///< true if never recorded or passed
+  /// True if never recorded or passed. Throws if work before it failed; the stream keeps the error.
+  virtual bool query() const = 0;
   virtual void synchronize() const = 0;  ///< block until passed; throws if work before it failed
   virtual bool recorded() const = 0;
   virtual std::int64_t wall_ns() const = 0;      ///< host clock when passed; waits for that
@@ -172,8 +173,8 @@ class Stream {
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;  ///< later work of this stream waits for the event
 
-  virtual bool query() = 0;
-  virtual void synchronize() = 0;  ///< throws the error that the stream keeps
+  virtual bool query() = 0;  ///< true if idle; throws the error that the stream keeps, on and on
+  virtual void synchronize() = 0;  ///< throws the error that the stream keeps, once
   virtual int priority() const = 0;
 
   /// Look at every access of what is submitted from now on, and throw Error(fault) for the first
