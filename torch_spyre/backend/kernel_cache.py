@@ -2,8 +2,8 @@
 
 An entry's name is a digest of the bundle and of everything else that decides what it compiles to,
 so entries are never out of date and never change. Processes share the directory without locks: an
-entry appears whole, by renaming. One that is damaged, or not ours, is as good as absent. What is
-in the directory besides entries is never touched.
+entry appears whole, by renaming. One that is damaged, or that others could have written, is as good
+as absent. What is in the directory besides entries is never touched.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from torch_spyre.backend import cache_artifact
+from torch_spyre.backend import cache_artifact, private_folder
 from torch_spyre.backend.bundle import BundleFiles, bundle_files
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.constants import special_values
-from torch_spyre.backend.private_folder import private_folder
 from torch_spyre.code_digest import code_digest
 
 MAGIC = b"SPYREKC1"
@@ -163,6 +162,7 @@ def forget() -> None:
     with _lock:
         _programs.clear()
         _bundle_names.clear()
+        private_folder.forget()
 
 
 def directory() -> Path | None:
@@ -177,7 +177,7 @@ def directory() -> Path | None:
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
         chosen = cache_dir()
-    return private_folder(Path(chosen) / FOLDER)
+    return private_folder.private_folder(Path(chosen) / FOLDER)
 
 
 def _files(bundle: Bundle) -> BundleFiles:
@@ -208,8 +208,8 @@ def _known(folder: Path | None, name: str) -> bytes | None:
     return program
 
 
-def _path(folder: Path, name: str) -> Path:
-    return folder / name[:2] / f"{name}.bin"
+def _path(folder: Path, name: str) -> str:
+    return os.path.join(folder, name[:2], f"{name}.bin")
 
 
 def _seal(name: str, program: bytes) -> bytes:
@@ -218,15 +218,21 @@ def _seal(name: str, program: bytes) -> bytes:
 
 def _read(folder: Path, name: str) -> bytes | None:
     path = _path(folder, name)
-    try:
-        data = path.read_bytes()
-    except OSError:
+    if not private_folder.is_private(os.path.dirname(path)):
+        return None
+    handle = private_folder.open_private(path)
+    if handle is None:
         return None
     head = len(MAGIC) + hashlib.sha256().digest_size
-    if data[:head] != _seal(name, data[head:]):
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(path)  # entries in use are young
+    with open(handle, "rb", buffering=0) as file:
+        try:
+            data = file.read()
+        except OSError:
+            return None
+        if data[:head] != _seal(name, data[head:]):
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(handle)  # entries in use are young
     return data[head:]
 
 
@@ -234,9 +240,13 @@ def _write(folder: Path, name: str, program: bytes) -> None:
     """Add an entry. A disk that is full or read-only costs speed, nothing else."""
     global _written
     path = _path(folder, name)
+    shelf = os.path.dirname(path)
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=path.parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(shelf, 0o700)
+        if not private_folder.is_private(shelf):
+            return
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=shelf)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_seal(name, program) + program)
