@@ -228,7 +228,8 @@ def compile_spyre(
     # Settings and knobs are set again around each lowering: backward graphs are compiled later, and
     # they may be others then.
     knobs = config.get_config_copy()
-    given = _given(model, hints_in(model.graph.nodes), _by_number(placed), _by_number(named))
+    asked = hints_in(model.graph.nodes)
+    given = _given(model, asked, _by_number(placed), _by_number(named))
     with inductor_config.patch(config_patches or {}):
         settings = {**(config_patches or {}), **SETTINGS, **hooks()}
         if inductor_config.trace.enabled:  # a graph from a cache would leave nothing to look at
@@ -254,7 +255,8 @@ def compile_spyre(
                         dims[name] = named_dims
             # Backward graphs have none: nothing that they take has names.
             if not config.ignore_work_division_hints:
-                hints = hints_in(gm.graph.nodes)
+                # Of some of those that there were, AOTAutograd has left no node.
+                hints = {**{hint: [] for hint in asked}, **hints_in(gm.graph.nodes)}
         wanted = _given(gm, hints, placements, dims)
         hinted = HintedGraph(hints, wanted.dims, wanted.dim_sizes)
         try:

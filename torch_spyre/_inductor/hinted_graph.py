@@ -22,6 +22,13 @@ from torch_spyre._inductor.propagate_named_dims import (
 
 log = logging.getLogger("spyre.inductor.passes")
 
+# Nodes that change no number: if they are gone, nothing is computed in their place.
+COPIES = (
+    torch.ops.aten.alias.default,
+    torch.ops.aten.clone.default,
+    torch.ops.prims.convert_element_type.default,
+)
+
 
 class HintedGraph:
     """What a graph that is compiled knows of its hints."""
@@ -32,7 +39,7 @@ class HintedGraph:
         inputs: Mapping[str, TensorDims],
         sizes: Mapping[str, int],
     ) -> None:
-        self.hints = hints  # with the nodes that each is about
+        self.hints = hints  # with the nodes that each is about, which may be none
         self.names = NamedDims(inputs, sizes, seen_size)
         self.found: dict[Hint, set[str]] = {}  # dimensions of the ops that each is about
 
@@ -58,14 +65,15 @@ class HintedGraph:
 
     def check_all_used(self) -> None:
         """Raise :class:`InvalidHint` for a dimension that nothing in a hint's scope has. For one
-        that is there, but that no loop counts, there is nothing to do."""
+        that is there, but that no loop counts, there is nothing to do; nor in a scope of which no
+        op is left."""
         for hint, nodes in self.hints.items():
             known = self.found.get(hint, set())
             for kind, wanted in (("spyre_hint", hint.tiles), ("work_division_hint", hint.work_div)):
                 for dim, count in wanted:
                     if dim in known:
                         continue
-                    why = self._without_loops(dim, count, nodes)
+                    why = self._without_loops(hint, dim, count)
                     if why:
                         log.info("%s: nothing to do for dimension %r: %s", kind, dim, why)
                         continue
@@ -77,23 +85,82 @@ class HintedGraph:
                         hint="name_tensor_dims names the dimensions of inputs",
                     )
 
-    def _without_loops(self, dim: str, count: int, nodes: Sequence[torch.fx.Node]) -> str:
-        """Why a dimension that is there has no loop; empty if it is not there."""
-        given = [*self.names.inputs.values()]
-        for node in nodes:
+    def _without_loops(self, hint: Hint, dim: str, count: int) -> str:
+        """Why there is no loop of a dimension; empty if there should be one."""
+        named = self._named_results(hint)
+        if any(_made_of_nothing(node) and dim in _names(dims) for node, dims in named):
+            return "it is one of a constant, which has no memory of its own"
+        given = [*self.names.inputs.values(), *(dims for _, dims in named)]
+        sizes = {size for dims in given for parts in dims for name, size in parts if name == dim}
+        if sizes == {1} and count == 1:
+            return "its size is 1"
+        # Where the user has named what is inside, another name is wrong, whatever became of it.
+        return "" if named or self._has_ops(hint) else "but for constants, no op inside is left"
+
+    def _named_results(self, hint: Hint) -> list[tuple[torch.fx.Node, TensorDims]]:
+        """The nodes in a hint's scope that hints give names to, with these."""
+        found = []
+        for node in self.hints[hint]:
             shape = getattr(node.meta.get("val"), "shape", None)
             names = result_names(hints_of(node))
             if shape is None or not names:
                 continue
-            own = split_names(names, [seen_size(size) for size in shape], self.names.sizes)
-            if own is None:
+            dims = split_names(names, [seen_size(size) for size in shape], self.names.sizes)
+            if dims is not None:
+                found.append((node, dims))
+        return found
+
+    def _has_ops(self, hint: Hint) -> bool:
+        """Whether something in a hint's scope is computed, in a kernel or by an eager call. What is
+        constant is not: whether it becomes a number of other loops depends on who reads it."""
+        computed = {
+            node.name
+            for operation in V.graph.operations
+            if operation.get_operation_name() not in V.graph.removed_operations
+            for node in operation.get_origins()
+        }
+        left = {node.name for node in V.graph.graph.nodes}
+        for node in self.hints[hint]:
+            if node.op != "call_function" or _is_constant(node):
                 continue
-            given.append(own)
-            made_of_nothing = all(other.op == "get_attr" for other in node.all_input_nodes)
-            if made_of_nothing and any(dim == name for parts in own for name, _ in parts):
-                return "it is one of a constant, which has no memory of its own"
-        sizes = {size for dims in given for parts in dims for name, size in parts if name == dim}
-        return "its size is 1" if sizes == {1} and count == 1 else ""
+            # Inductor may have put another node in the place of one that is gone, without a note.
+            folded = node.target in COPIES or _made_of_nothing(node)
+            if node.name in computed or (node.name not in left and not folded):
+                return True
+        return False
+
+
+def _is_constant(node: torch.fx.Node) -> bool:
+    """Whether a node is a number as a tensor, or a view of one, and is no result of the graph."""
+    if any(user.op == "output" for user in node.users):
+        return False
+    if node.target is torch.ops.aten.full.default:
+        return True
+    return getattr(node.target, "is_view", False) and all(
+        _is_constant(other) for other in node.all_input_nodes if _is_tensor(other)
+    )
+
+
+def _made_of_nothing(node: torch.fx.Node) -> bool:
+    """Whether no tensor that the graph is given goes into a node; numbers may, such as sizes."""
+    seen = {node}
+    todo = [node]
+    while todo:
+        for other in todo.pop().all_input_nodes:
+            if other.op == "placeholder" and _is_tensor(other):
+                return False
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return True
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _names(dims: TensorDims) -> set[str]:
+    return {name for parts in dims for name, _ in parts}
 
 
 def graph_hints() -> HintedGraph:
