@@ -8,6 +8,8 @@ REFUSED = [
     "torch.tensor([2.0**40]).to('spyre', torch.int64)",
     "torch.full((2,), 2**31, device='spyre', dtype=torch.int64)",
     "small.clone().fill_(-2**31 - 1)",
+    "torch.tensor([3e9], device='spyre').long()",
+    "(small * float('nan')).long()",
     "torch.arange(2**31 - 2, 2**31 + 1, device='spyre')",
     "torch.tensor(2**33, device='spyre')",
     "small.masked_fill(small > 1, 2**35)",

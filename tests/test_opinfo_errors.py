@@ -12,7 +12,7 @@ import opinfo
 import oracle
 import pytest
 import torch
-from proof import Arguments, Tolerance, WrongResult, check, convert, seed_all, tensors
+from proof import Arguments, Tolerance, WrongResult, check, convert, name_of, seed_all, tensors
 from refusals import check_differences, small_and_quiet  # noqa: F401  (a fixture)
 from torch.testing._internal.opinfo.core import ErrorInput
 
@@ -71,6 +71,46 @@ def test_error_inputs(name):
         except WrongResult as error:
             wrong[f"{name} {number}"] = str(error)
     check_differences("errors", name, wrong)
+
+
+# ---------------------------------------------------------------------------------------- dtypes
+
+REFUSED_DTYPES = (torch.int64, torch.bool)
+
+
+def dtype_faults(op: Any, dtype: torch.dtype) -> str | None:
+    """What is wrong with calls in a dtype that the CPU's op does not have."""
+    for sample in list(opinfo.samples(op, torch.float32))[: opinfo.VARIANTS]:
+
+        def other(leaf: Any) -> Any:
+            return (
+                leaf.to(dtype)
+                if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+                else leaf
+            )
+
+        moved = Arguments(convert(((sample.input, *sample.args), dict(sample.kwargs)), other))
+        expected = outcome(op.op, moved.host)
+        if isinstance(expected, Exception):
+            try:
+                check_same_error(outcome(op.op, moved.card), expected)
+            except WrongResult as error:
+                return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", opinfo.OPS)
+def test_dtypes_that_the_cpu_refuses(name):
+    op = opinfo.OPS[name]
+    if torch.float32 not in opinfo.dtypes(op):
+        pytest.skip("takes no float32 on the CPU")
+    wrong = {}
+    for dtype in REFUSED_DTYPES:
+        if dtype not in op.supported_dtypes("cpu"):
+            text = dtype_faults(op, dtype)
+            if text:
+                wrong[f"{name} {name_of(dtype)}"] = text
+    check_differences("dtypes", name, wrong)
 
 
 # ------------------------------------------------------------------------------------------- out=
@@ -141,6 +181,26 @@ def check_out(op: Any, what: str, arguments: Any, results: Any, random: bool) ->
             check(mine, right, right, tolerance, values=not random)
 
 
+def check_shared(op: Any, arguments: Any, result: Any, random: bool) -> None:
+    """An `out` one element before the input, in the same memory: refused, or right."""
+    (first, *rest), kwargs = arguments
+    if not isinstance(first, torch.Tensor) or not isinstance(result, torch.Tensor):
+        return
+    if (first.shape, first.dtype) != (result.shape, result.dtype) or first.numel() < 2:
+        return
+    count = first.numel()
+    memory = torch.empty(count + 1, dtype=first.dtype)
+    source, out = memory[1:].view(first.shape), memory[:-1].view(first.shape)
+    source.copy_(first.detach())
+    moved = Arguments(((source, *rest), {**kwargs, "out": out}))
+    expected = outcome(op, moved.host)
+    ours = outcome(op, moved.card)
+    if isinstance(expected, Exception) and isinstance(ours, Exception):
+        check_same_error(ours, expected)
+    elif not isinstance(ours, Exception) and not random:
+        check([ours], [result], [result], Tolerance(2**-7, 2**-7))
+
+
 def check_wrong_device(op: Any, arguments: Any, out: Any) -> None:
     args, kwargs = Arguments(arguments).card
     ours = outcome(op, (args, {**kwargs, "out": out}))
@@ -171,6 +231,10 @@ def out_faults(op: Any, dtype: torch.dtype) -> dict[str, str]:
                 check_out(op.op, what, arguments, results, random)
             except WrongResult as error:
                 wrong.setdefault(what, str(error))
+        try:
+            check_shared(op.op, arguments, results, random)
+        except WrongResult as error:
+            wrong.setdefault("memory of the input", str(error))
         if tensors(arguments):
             try:
                 check_wrong_device(op.op, arguments, in_place_of(results, torch.empty_like))

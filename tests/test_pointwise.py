@@ -204,6 +204,12 @@ def test_clamp_to_nan_is_nan(bounds, dtype):
     check(x.to("spyre").clamp(*bounds), x.clamp(*bounds))
 
 
+def test_masked_fill_with_an_element_of_itself():
+    x = torch.arange(5.0, device="spyre")
+    x.masked_fill_(x > 2, x[1])
+    assert x.tolist() == [0, 1, 2, 1, 1]
+
+
 def test_numbers_are_exact_integers(no_downcast_warning):
     x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**24) - 1], device="spyre")
     for number in (2**24 + 1, 2**31 - 1, -(2**24) - 1):

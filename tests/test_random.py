@@ -89,6 +89,15 @@ def test_numbers_are_rounded_to_the_device_format(dtype):
     assert torch.equal(card.cpu(), host.to("spyre").cpu())
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (2.0, 3.0), (-1.0, 0.0), (-3.0, -1.0), (0.0, 1.7)])
+def test_uniform_numbers_stay_below_the_end(dtype, ends):
+    numbers = torch.empty(1 << 17, device="spyre", dtype=dtype).uniform_(*ends).float().cpu()
+    assert ends[0] - 2**-6 < numbers.min()
+    assert numbers.max() < ends[1]
+    assert abs(numbers.mean() - sum(ends) / 2) < 0.02
+
+
 def test_torch_manual_seed_seeds_every_device():
     torch.manual_seed(3)
     first = [torch.rand(5, device=f"spyre:{i}").cpu() for i in range(2)]

@@ -124,6 +124,13 @@ def test_gradients_of_dropout_use_the_same_mask():
     torch.testing.assert_close(x.grad.cpu(), (result != 0).cpu() / 0.7)
 
 
+def test_the_mask_of_dropout_lies_as_its_input_does():
+    x = torch.randn(3, 4, 5, device="spyre").permute(2, 0, 1)
+    for train in (True, False):
+        result, mask = torch.native_dropout(x, 0.5, train)
+        assert result.stride() == mask.stride() == x.stride()
+
+
 def test_dropout_in_evaluation_is_nothing():
     x = torch.randn(3, 70, device="spyre")
     assert torch.equal(F.dropout(x, 0.5, training=False), x)

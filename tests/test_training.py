@@ -256,3 +256,10 @@ def test_a_block_trains_without_the_cpu():
     module(x).sum().backward()
     torch.optim.AdamW(module.parameters(), eps=1e-4).step()
     assert fallback_counts() == {}
+
+
+def test_a_stock_encoder_layer_with_dropout_compiles(fresh_compiler):
+    layer = torch.nn.TransformerEncoderLayer(64, 2, 128, batch_first=True).to("spyre")
+    x = torch.randn(2, 8, 64, device="spyre", requires_grad=True)
+    torch.compile(layer)(x).sum().backward()
+    assert all(p.grad.isfinite().all() for p in [x, *layer.parameters()])

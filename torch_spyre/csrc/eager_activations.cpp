@@ -17,11 +17,12 @@ using c10::Scalar;
 
 Tensor hardswish(const Tensor& self) {
   Tensor out = at::empty_like(self);
-  return unary<OpFunc::hardswish>(self, out);
+  return activation(OpFunc::hardswish, self, out);
 }
-Tensor& hardswish_(Tensor& self) { return unary<OpFunc::hardswish>(self, self); }
+Tensor& hardswish_(Tensor& self) { return activation(OpFunc::hardswish, self, self); }
 
 Tensor& clip(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() != at::kBool, "Bool inputs not supported for hardtanh");
   return activation(OpFunc::clip, self, out, {low.toDouble(), high.toDouble()});
 }
 Tensor hardtanh(const Tensor& self, const Scalar& low, const Scalar& high) {
@@ -80,7 +81,7 @@ std::tuple<Tensor&, Tensor&> log_sigmoid_out(const Tensor& self, Tensor& out, Te
 }
 std::tuple<Tensor, Tensor> log_sigmoid(const Tensor& self) {
   Tensor out = at::empty_like(self);
-  return {unary<OpFunc::logsigmoid>(self, out), at::empty({0}, self.options())};
+  return {activation(OpFunc::logsigmoid, self, out), at::empty({0}, self.options())};
 }
 
 /// The two halves along `dim`, of the input or of its gradient.
@@ -108,7 +109,7 @@ Tensor& glu_backward_out(const Tensor& grad, const Tensor& self, std::int64_t di
   return out;
 }
 Tensor glu_backward(const Tensor& grad, const Tensor& self, std::int64_t dim) {
-  Tensor out = at::empty_like(self);
+  Tensor out = at::empty(self.sizes(), self.options());
   return glu_backward_out(grad, self, dim, out);
 }
 
@@ -181,16 +182,17 @@ Tensor& log_sigmoid_backward_out(const Tensor& grad, const Tensor& self, const T
   return backward<OpFunc::logsigmoidbwd>(grad, self, out);
 }
 Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&) {
-  return backward_of<OpFunc::logsigmoidbwd>(grad, self);
+  Tensor out = at::empty_like(grad);
+  return backward<OpFunc::logsigmoidbwd>(grad, self, out);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("silu.out", &unary<OpFunc::silu>);
-  m.impl("mish.out", &unary<OpFunc::mish>);
-  m.impl("hardswish.out", &unary<OpFunc::hardswish>);
-  m.impl("hardsigmoid.out", &unary<OpFunc::hardsigmoid>);
+  m.impl("silu.out", &activated<OpFunc::silu>);
+  m.impl("mish.out", &activated<OpFunc::mish>);
+  m.impl("hardswish.out", &activated<OpFunc::hardswish>);
+  m.impl("hardsigmoid.out", &activated<OpFunc::hardsigmoid>);
   m.impl("hardswish", &hardswish);
   m.impl("hardswish_", &hardswish_);
   m.impl("hardtanh", &hardtanh);

@@ -133,11 +133,17 @@ Tensor& avg_pool_backward_out(const Tensor& gradient, const Tensor& self, IntArr
   return out;
 }
 
+/// Of results: that of the input where PyTorch keeps it.
+template <std::size_t spatial>
+c10::MemoryFormat memory_format(const Tensor& self) {
+  return spatial == 2 ? self.suggest_memory_format() : c10::MemoryFormat::Contiguous;
+}
+
 template <std::size_t spatial>
 Tensor avg_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
                          IntArrayRef stride, IntArrayRef padding, bool ceil, bool count_padding,
                          std::optional<std::int64_t> given) {
-  Tensor out = at::empty(self.sizes(), self.options());
+  Tensor out = at::empty(self.sizes(), self.options(), memory_format<spatial>(self));
   return avg_pool_backward_out<spatial>(gradient, self, kernel, stride, padding, ceil,
                                         count_padding, given, out);
 }
@@ -169,7 +175,10 @@ Tensor& adaptive_avg_pool_out(const Tensor& self, IntArrayRef size, Tensor& out)
 
 template <std::size_t spatial>
 Tensor adaptive_avg_pool(const Tensor& self, IntArrayRef size) {
-  Tensor out = at::empty({0}, self.options());
+  at::DimVector full(self.sizes());
+  if (full.size() > spatial && size.size() == spatial)  // else refused below
+    std::copy(size.begin(), size.end(), full.end() - spatial);
+  Tensor out = at::empty(full, self.options(), memory_format<spatial>(self));
   return adaptive_avg_pool_out<spatial>(self, size, out);
 }
 
@@ -189,7 +198,7 @@ Tensor& adaptive_avg_pool_backward_out(const Tensor& gradient, const Tensor& sel
 
 template <std::size_t spatial>
 Tensor adaptive_avg_pool_backward(const Tensor& gradient, const Tensor& self) {
-  Tensor out = at::empty(self.sizes(), self.options());
+  Tensor out = at::empty(self.sizes(), self.options(), memory_format<spatial>(self));
   return adaptive_avg_pool_backward_out<spatial>(gradient, self, out);
 }
 

@@ -27,6 +27,9 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::in
   TORCH_CHECK(x1.size(-1) == x2.size(-1),
               "X1 and X2 must have the same number of columns. X1: ", x1.size(-1),
               " X2: ", x2.size(-1));
+  for (const Tensor& x : {x1, x2})
+    TORCH_CHECK(x.is_floating_point(),
+                "cdist only supports floating-point dtypes, got: ", x.scalar_type());
   TORCH_CHECK(p >= 0, "cdist only supports non-negative p values");
   const auto lead = [](const Tensor& x) { return x.sizes().slice(0, x.dim() - 2); };
   at::DimVector size = at::infer_size_dimvector(lead(x1), lead(x2));

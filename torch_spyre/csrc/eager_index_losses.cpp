@@ -17,6 +17,7 @@
 #include "eager_index.h"
 #include "eager_plan.h"
 #include "eager_structured.h"
+#include "spyre_dtypes.h"
 
 namespace spyre::eager {
 namespace {
@@ -109,6 +110,8 @@ std::tuple<Tensor&, Tensor&> nll_loss_out(const Tensor& self, const Tensor& targ
                                           std::int64_t reduction, std::int64_t ignore_index,
                                           Tensor& output, Tensor& total_weight) {
   const Tensor weights = weight.value_or(Tensor());
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), "nll_loss is not implemented for ",
+                              dtype_name(self.scalar_type()));
   Outputs<at::meta::structured_nll_loss_forward, 2> outputs(output, total_weight);
   outputs.meta(self, target,
                weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(),

@@ -88,7 +88,8 @@ Tensor& huber_out(const Tensor& self, const Tensor& target, std::int64_t reducti
   return loss(OpFunc::huber, out, {self, target}, reduction, {delta});
 }
 Tensor huber(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta) {
-  Tensor out = at::empty({0}, self.options());
+  Tensor out = reduction == at::Reduction::None ? result_of({self, target}, self.options())
+                                                : at::empty({0}, self.options());
   return huber_out(self, target, reduction, delta, out);
 }
 Tensor& huber_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
@@ -118,7 +119,7 @@ Tensor& cross_entropy_backward_out(const Tensor& grad, const Tensor& self, const
 }
 Tensor cross_entropy_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
                               const Weight& weight, std::int64_t reduction) {
-  Tensor out = empty_gradient(self, target);
+  Tensor out = at::empty_like(self);
   return cross_entropy_backward_out(grad, self, target, weight, reduction, out);
 }
 

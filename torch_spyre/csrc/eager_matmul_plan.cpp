@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 
 #include "eager_matmul.h"
@@ -287,6 +288,7 @@ void matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out,
             const std::optional<at::Tensor>& bias, double alpha, double beta) {
   if (out.numel() == 0) return;
   const at::Tensor* addend = bias && beta != 0 ? &*bias : nullptr;
+  if (addend) at::assert_no_partial_overlap(out, *addend);
   c10::SmallVector<at::Tensor, 4> operands{out, a, b};
   if (addend) operands.push_back(*addend);
   Call call(operands, alpha, beta);

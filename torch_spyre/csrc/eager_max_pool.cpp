@@ -174,8 +174,9 @@ std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef kern
                                  size[2], "max_pool3d_with_indices_out()");
   TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
                               "\"max_pool3d\" not implemented for 'Bool'");
-  at::native::resize_output(values, full);
-  at::native::resize_output(indices, full);
+  for (const Tensor& result : {values, indices})
+    if (at::native::resize_output(result, full))
+      result.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
   if (values.numel() == 0) return {values, indices};
   const Tensor input = batched(self, 3), output = batched(values, 3);
   max_forward(input, fixed_pool(input, output, taps, step, pad, spread), output,
@@ -207,7 +208,7 @@ template <std::size_t spatial>
 Tensor max_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
                          IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool ceil,
                          const Tensor& indices) {
-  Tensor out = at::empty(self.sizes(), self.options());
+  Tensor out = at::empty(self.sizes(), self.options(), self.suggest_memory_format());
   return max_pool_backward_out<spatial>(gradient, self, kernel, stride, padding, dilation, ceil,
                                         indices, out);
 }
@@ -247,7 +248,9 @@ Tensor& adaptive_max_pool_backward_out(const Tensor& gradient, const Tensor& sel
 template <std::size_t spatial>
 Tensor adaptive_max_pool_backward(const Tensor& gradient, const Tensor& self,
                                   const Tensor& indices) {
-  Tensor out = at::empty(self.sizes(), self.options());
+  Tensor out =
+      at::empty(self.sizes(), self.options(),
+                spatial == 2 ? self.suggest_memory_format() : c10::MemoryFormat::Contiguous);
   return adaptive_max_pool_backward_out<spatial>(gradient, self, indices, out);
 }
 

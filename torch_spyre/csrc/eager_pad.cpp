@@ -105,6 +105,16 @@ Tensor& pad_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
   return out;
 }
 
+/// Channels that come last come last in the result.
+template <class Meta, Pad pad>
+Tensor padded(const Tensor& self, IntArrayRef padding) {
+  Outputs<Meta> outputs{Tensor()};
+  outputs.meta(self, padding);
+  const Tensor out = at::empty(outputs[0].sizes(), self.options(), self.suggest_memory_format());
+  pad_to(pad, self, padding, out);
+  return out;
+}
+
 template <class Meta, Pad pad>
 Tensor& pad_backward_out(const Tensor& grad, const Tensor& self, IntArrayRef padding,
                          Tensor& grad_input) {
@@ -125,7 +135,7 @@ at::DimVector padded_size(const Tensor& self, IntArrayRef padding) {
   return size;
 }
 
-Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+at::DimVector reflected_size(const Tensor& self, IntArrayRef padding) {
   at::native::padding::check_valid_input<2>(self, padding);
   for (std::int64_t d = self.dim() - 2; d < self.dim(); ++d) {
     const Margins margins = margins_of(padding, d, self.dim());
@@ -136,17 +146,23 @@ Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& ou
                 margins.before, ", ", margins.behind, ") at dimension ", d, " of input ",
                 self.sizes());
   }
-  const at::DimVector size = padded_size(self, padding);
+  at::DimVector size = padded_size(self, padding);
   TORCH_CHECK(size[self.dim() - 1] >= 1 && size[self.dim() - 2] >= 1, "input ", self.sizes(),
               " is too small. Calculated output: ", IntArrayRef(size));
-  at::native::resize_output(out, size);
+  return size;
+}
+
+Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+  at::native::resize_output(out, reflected_size(self, padding));
   pad_to(Pad::reflect, self, padding, out);
   return out;
 }
 
 Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
-  Tensor out = at::empty({0}, self.options());
-  return reflection_pad2d_out(self, padding, out);
+  const at::DimVector size = reflected_size(self, padding);
+  const Tensor out = at::empty(size, self.options(), self.suggest_memory_format());
+  pad_to(Pad::reflect, self, padding, out);
+  return out;
 }
 
 template <Pad pad, int dims>
@@ -176,6 +192,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("reflection_pad2d.out", reflection_pad2d_out);
   m.impl("reflection_pad3d.out", pad_out<structured_reflection_pad3d, Pad::reflect>);
   m.impl("replication_pad1d.out", pad_out<structured_replication_pad1d, Pad::replicate>);
+  m.impl("replication_pad2d", padded<structured_replication_pad2d, Pad::replicate>);
   m.impl("replication_pad2d.out", pad_out<structured_replication_pad2d, Pad::replicate>);
   m.impl("replication_pad3d.out", pad_out<structured_replication_pad3d, Pad::replicate>);
 

@@ -76,9 +76,12 @@ void build(card::ProgramBuilder& builder, Operands tensors, const OpFunc& op,
 
 void launch(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
             c10::ScalarType common, std::vector<double> constants) {
-  const bool exact = c10::isIntegralType(common, /*includeBool=*/true) && op_info(op).int64;
-  TORCH_CHECK_NOT_IMPLEMENTED(exact || op_info(op).fp32, op_info(op).name,
-                              " is not implemented for ", dtype_name(common));
+  const bool whole = c10::isIntegralType(common, /*includeBool=*/true);
+  const bool exact = whole && op_info(op).int64;
+  // An op that has no integers may take them, and give floats.
+  const bool floats = op_info(op).fp32 && !(whole && out.scalar_type() == common);
+  TORCH_CHECK_NOT_IMPLEMENTED(exact || floats, op_info(op).name, " is not implemented for ",
+                              dtype_name(common));
   if (out.numel() == 0) {
     for (const at::Tensor& input : inputs)
       if (!is_number(input)) on_device(input, out.device());

@@ -87,6 +87,11 @@ inline at::Tensor& activation(OpFunc op, const at::Tensor& self, at::Tensor& out
 }
 
 template <OpFunc op>
+at::Tensor& activated(const at::Tensor& self, at::Tensor& out) {
+  return activation(op, self, out);
+}
+
+template <OpFunc op>
 at::Tensor& binary(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   const c10::ScalarType common = at::result_type(self, other);
   check_cast(common, out);

@@ -222,7 +222,9 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
               mask.scalar_type());
   const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
   if (at::has_internal_overlap(self) != at::MemOverlap::Yes) {
-    pointwise(OpFunc::where3, self, {*expanded, value, self}, self.scalar_type());
+    // The value may be an element of what is filled.
+    const Tensor given = value.is_alias_of(self) ? value.clone() : value;
+    pointwise(OpFunc::where3, self, {*expanded, given, self}, self.scalar_type());
     return self;
   }
   TORCH_WARN("Use of masked_fill_ on expanded tensors is deprecated. Please clone() the tensor ",
@@ -467,10 +469,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("clamp_min.Tensor_out", &binary<OpFunc::maximum>);
   m.impl("clamp_max.Tensor_out", &binary<OpFunc::minimum>);
   m.impl("atan2.out", &binary_float<OpFunc::atan2>);
-  m.impl("hypot.out", &binary_float<OpFunc::hypot>);
+  m.impl("hypot.out", &binary<OpFunc::hypot>);
   m.impl("copysign.out", &binary_float<OpFunc::copysign>);
-  m.impl("logaddexp.out", &binary_float<OpFunc::logaddexp>);
-  m.impl("logaddexp2.out", &binary_float<OpFunc::logaddexp2>);
+  m.impl("logaddexp.out", &binary<OpFunc::logaddexp>);
+  m.impl("logaddexp2.out", &binary<OpFunc::logaddexp2>);
   m.impl("xlogy.OutTensor", &binary_float<OpFunc::xlogy>);
   m.impl("special_xlog1py.out", &binary_float<OpFunc::xlog1py>);
   m.impl("heaviside.out", &heaviside);

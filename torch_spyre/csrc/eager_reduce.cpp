@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/ATen_fwd.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/all_meta.h>
@@ -284,6 +285,7 @@ std::tuple<Tensor&, Tensor&> extreme_with_indices(const Tensor& self, std::int64
                                                   bool keepdim, Tensor& values, Tensor& indices) {
   Outputs<Meta, 2> outputs(values, indices);
   outputs.meta(self, dim, keepdim);
+  at::assert_no_overlap(values, self);
   reduce({op, compute_in(self.scalar_type())}, self, single_dim(dim, self.dim()), values, indices);
   return {values, indices};
 }

@@ -17,6 +17,7 @@
 #include "eager_lines.h"
 #include "eager_structured.h"
 #include "spyre_copy.h"
+#include "spyre_dtypes.h"
 
 namespace spyre::eager {
 namespace {
@@ -43,6 +44,8 @@ void build_softmax(card::ProgramBuilder& builder, Operands operands, const OpFun
 
 /// Inputs and output have one size; lines run along `dim`.
 void softmax_rows(OpFunc op, c10::ArrayRef<Tensor> inputs, std::int64_t dim, const Tensor& out) {
+  TORCH_CHECK_NOT_IMPLEMENTED(inputs[0].is_floating_point(), op_info(op).name,
+                              " is not implemented for ", dtype_name(inputs[0].scalar_type()));
   if (out.numel() == 0) return;
   c10::SmallVector<Tensor, 3> operands(inputs.begin(), inputs.end());
   operands.push_back(out);

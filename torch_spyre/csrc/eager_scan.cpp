@@ -1,4 +1,5 @@
 // Scans: running sums, products and extremes along a dimension, with the indices of extremes.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/cumprod_meta.h>
 #include <ATen/ops/cumsum_meta.h>
 #include <torch/library.h>
@@ -44,6 +45,7 @@ Tensor& cumulate_out(const Tensor& self, std::int64_t dim, std::optional<at::Sca
   Outputs<Meta> outputs(out);
   outputs.meta(self, dim, dtype);
   if (self.dim() == 0) return out.copy_(self);
+  at::assert_no_partial_overlap(out, self);
   TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || self.numel() == 0, op_info(op).name,
                               " is not implemented for results of dtype bool");
   const Tensor wide = out.scalar_type() == at::kLong && int64_must_fit()
@@ -67,6 +69,7 @@ Tensor& logcumsumexp_out(const Tensor& self, std::int64_t dim, Tensor& out) {
                               dtype_name(self.scalar_type()));
   check_output("logcumsumexp", out, self.options());
   at::native::resize_output(out, self.sizes());
+  at::assert_no_partial_overlap(out, self);
   scan(OpFunc::logcumsumexp, card::Compute::fp32, self, dim, out);
   return out;
 }

@@ -300,6 +300,9 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
       if (target.is_set_to(expanded)) return target;
       at::assert_no_partial_overlap(target, expanded);
     }
+    if (target.scalar_type() == c10::ScalarType::Long && source.is_floating_point() &&
+        int64_must_fit())
+      check_int64(expanded.cpu());
     copy_on_card(expanded, target);
   }
   return target;

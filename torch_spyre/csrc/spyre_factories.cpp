@@ -111,7 +111,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 }
 
 at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
-  fill(self, value);
+  spyre::fill(self, value);
   return self;
 }
 
@@ -123,7 +123,7 @@ at::Tensor& fill_tensor(at::Tensor& self, const at::Tensor& value) {
 }
 
 at::Tensor& zero(at::Tensor& self) {
-  fill(self, 0);
+  spyre::fill(self, 0);
   return self;
 }
 

@@ -13,11 +13,12 @@
 #include <ATen/ops/binomial.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ge.h>
 #include <ATen/ops/le.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/multinomial.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/poisson.h>
 #include <ATen/ops/randperm.h>
 #include <torch/library.h>
@@ -78,8 +79,24 @@ at::Tensor& draw_in_parts(at::Tensor& self, const Gen& generator, Draw&& draw) {
   return self;
 }
 
+/// Whether the card keeps fewer bits of a number than the host draws.
+bool is_shortened(c10::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+
+/// Numbers from here on may become `end` when they are rounded to DLFloat16, which has 10 bits:
+/// half a step below it. Steps below a power of two are half of those above.
+double rounds_to(double end) {
+  if (end == 0) return end;
+  int exponent = 0;
+  const double fraction = std::frexp(end, &exponent);
+  return end - std::ldexp(1.0, exponent - (fraction == 0.5 ? 12 : 11));
+}
+
 at::Tensor& uniform_(at::Tensor& self, double from, double to, Gen generator) {
-  return draw_in_parts(self, generator, [&](auto& t, auto& g) { t.uniform_(from, to, g); });
+  const bool shortened = is_shortened(self.scalar_type()) && from < to;
+  return draw_in_parts(self, generator, [&](at::Tensor& t, at::Generator& g) {
+    t.uniform_(from, to, g);
+    if (shortened) t.masked_fill_(t.ge(rounds_to(to)), from);  // `to` is not among the results
+  });
 }
 at::Tensor& normal_(at::Tensor& self, double mean, double std, Gen generator) {
   return draw_in_parts(self, generator, [&](auto& t, auto& g) { t.normal_(mean, std, g); });
@@ -143,7 +160,8 @@ at::Tensor& normal_around_out(const at::Tensor& mean, const at::Tensor& std, Gen
 }
 at::Tensor normal_around(const at::Tensor& mean, const at::Tensor& std, Gen generator) {
   const at::Tensor& on_card = is_spyre(mean) ? mean : std;
-  at::Tensor out = at::empty({0}, on_card.options());
+  at::Tensor out =
+      at::empty(at::infer_size_dimvector(mean.sizes(), std.sizes()), on_card.options());
   return normal_around_out(mean, std, generator, out);
 }
 at::Tensor normal_of_mean(const at::Tensor& mean, double std, Gen generator) {
@@ -243,7 +261,8 @@ at::Tensor drawn_mask(const at::Tensor& like, double keep) {
   at::parallel_for(0, pairs, kGrain, [&](std::int64_t begin, std::int64_t end) {
     fill_mask(seed, limit, mask, begin, end);
   });
-  return host.narrow(0, 0, count).view(like.sizes()).to(like.device());
+  at::Tensor result = at::empty_like(like, like.options().dtype(at::kBool));
+  return result.copy_(host.narrow(0, 0, count).view(like.sizes()));
 }
 
 at::Tensor dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
@@ -260,7 +279,8 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double p,
                                            std::optional<bool> train) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   if (!train.value_or(true))
-    return {input.clone(), at::ones(input.sizes(), input.options().dtype(at::kBool))};
+    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  eager::check_cast(at::kFloat, input);
   at::Tensor mask = drawn_mask(input, 1 - p);
   return {dropout_backward(input, mask, p == 1 ? 0 : 1 / (1 - p)), mask};
 }
