@@ -35,23 +35,34 @@ def pytest_addoption(parser):
         help="special values in all samples of PyTorch's database, not in a few of each op",
     )
     parser.addoption("--part", metavar="K/N", help="only the tests of part K, 0 to N-1, of N equal")
+    parser.addoption("--long-part", metavar="K/N", help="of the tests marked long only such a part")
 
 
 def pytest_configure(config):
     config.addinivalue_line(
         "markers", "unchecked(reason): skipped with SPYRE_CARD_CHECK=1 (make test-checked)"
     )
+    config.addinivalue_line("markers", "long: takes long; CI runs some of them in turn")
+
+
+def _in_part(item, part):
+    if part is None:
+        return True
+    number, count = map(int, part.split("/"))
+    # By name, so that a new test moves no other one, and a part has some of every kind.
+    return zlib.crc32(item.nodeid.encode()) % count == number
 
 
 def pytest_collection_modifyitems(config, items):
-    if part := config.getoption("part"):
-        number, count = map(int, part.split("/"))
-        # By name, so that a new test moves no other one, and a part has some of every kind.
-        parts = [zlib.crc32(item.nodeid.encode()) % count for item in items]
-        config.hook.pytest_deselected(
-            items=[item for item, its in zip(items, parts, strict=True) if its != number]
-        )
-        items[:] = [item for item, its in zip(items, parts, strict=True) if its == number]
+    kept = [
+        item
+        for item in items
+        if _in_part(item, config.getoption("part"))
+        and (not item.get_closest_marker("long") or _in_part(item, config.getoption("long_part")))
+    ]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
     if os.environ.get("SPYRE_CARD_CHECK") != "1":
         return
     for item in items:

@@ -43,6 +43,7 @@ def test_the_example_runs(example):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_the_demo_takes_a_checkpoint(tmp_path):
     demo = [sys.executable, str(ROOT / "examples" / "granite_generate.py"), "--tokens", "4"]
 

@@ -155,6 +155,7 @@ def test_greedy_generation(name):
         check_generation(name, model, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DECODERS)
 def test_compiled_generation(name):
     """Two graphs: one of the prompt, one of a token, whatever the length of the cache."""

@@ -56,6 +56,7 @@ def test_a_static_cache(name):
     assert fallbacks.fallback_counts() == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_growing_cache(name):
     if name in SCANS:  # the prompt's length is fixed, that of the cache is not
@@ -110,6 +111,7 @@ LENGTHS = (65, 1, 2, 7, 63, 64, 100, 129, 300, 512, 777, 1024, 2047, 2048)
 NARROW = dataclasses.replace(TINY, layers=1, hidden=64, intermediate=64, vocabulary=128)
 
 
+@pytest.mark.long
 def test_lengths_from_1_to_2048():
     host = zoo.get("llama").build(NARROW).half().float()
     model = zoo.get("llama").build(NARROW).half().to("spyre")
@@ -127,6 +129,7 @@ def test_lengths_from_1_to_2048():
     assert graphs() <= 2  # one token, and all other lengths
 
 
+@pytest.mark.long
 def test_lengths_in_the_foundation_model_stack():
     pytest.importorskip("fms")
     host = zoo.get("fms-llama").build(NARROW).half().float()
@@ -144,6 +147,7 @@ def test_lengths_in_the_foundation_model_stack():
     assert graphs() <= 3  # one token, two, and all other lengths
 
 
+@pytest.mark.long
 def test_lengths_of_one_prompt_through_a_scan():
     host, model = on_cpu("granitehybrid"), on_card("granitehybrid")
     step = torch.compile(model, fullgraph=True, dynamic=True)

@@ -67,6 +67,7 @@ def attention(x):
     return F.scaled_dot_product_attention(q, q[:, :2], q[:, 2:], is_causal=True, enable_gqa=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", [softmax, down_columns, norm, gated, attention])
 def test_results_do_not_depend_on_planning(function):
     x = card(256, 192)
