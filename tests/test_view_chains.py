@@ -260,3 +260,22 @@ def test_writing_through_a_chain_changes_the_base_and_nothing_else(chain):
     host.fill_(3)
     card.fill_(3)
     check(on_card, whole)
+
+
+@pytest.mark.parametrize("offset", [0, 2, 9])
+def test_arguments_with_gaps_that_lie_otherwise_than_compiled_for(offset, fresh_compiler):
+    """Gradients of views with gaps come packed; the kernel was compiled for the gaps."""
+
+    def f(x, y):
+        return x.expand(2, *x.shape) * y
+
+    def gradients(function, device):
+        base = torch.arange(129.0).to(device)
+        leaves = [base.as_strided((33,), (3,), at).detach() for at in (offset, 23)]
+        for _ in range(2):
+            function(*(leaf.requires_grad_() for leaf in leaves)).sum().backward()
+        return [leaf.grad.tolist() for leaf in leaves]
+
+    assert gradients(torch.compile(f), "spyre") == gradients(f, "cpu")
+    spread = torch.empty_strided((40,), (3,), device="spyre").copy_(torch.arange(40.0))
+    assert torch.compile(lambda x: x * 2)(spread[2:]).tolist() == list(range(4, 80, 2))

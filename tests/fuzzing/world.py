@@ -211,7 +211,7 @@ class World:
             if name in self.device and self._needed(name) and name not in self.whole:
                 size = self[name].untyped_storage().nbytes() // self[name].itemsize
                 view = self.make(f"{name}.as_strided(({size},), (1,), 0)")
-                if view:
+                if view in self.device:  # and did not make room for others at once
                     self.whole.add(view)
 
     # ------------------------------------------------------------------------------- streams

@@ -208,9 +208,15 @@ def _copy(
     tensor: torch.Tensor, layout: SpyreTensorLayout, stride: list[int], offset: int
 ) -> torch.Tensor:
     """The same, lying so."""
-    span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
+    if 1 in layout.stride_map:
+        span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
+        whole = [offset + span], [1]
+    else:  # there are gaps, which have no place on the card: more of the same, up to the offset
+        size, longest = list(tensor.shape), stride.index(max(stride))
+        size[longest] += -(-offset // stride[longest])
+        whole = size, stride
     with torch.spyre.device(tensor.device):  # type: ignore[attr-defined]
-        storage = _C.spyre_empty_with_layout([offset + span], [1], tensor.dtype, layout)
+        storage = _C.spyre_empty_with_layout(*whole, tensor.dtype, layout)
     return storage.as_strided(tensor.shape, stride, offset).copy_(tensor)
 
 
