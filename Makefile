@@ -20,7 +20,7 @@ NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
 
 # lint, test and sanitize go on after a failure with `make --keep-going`.
 .PHONY: help venv build demo test test-card test-checked test-clang test-python lint \
-  lint-python lint-types lint-cpp format sanitize sanitize-address sanitize-thread \
+  lint-python lint-types lint-cpp format sanitize sanitize-address sanitize-python sanitize-thread \
   fuzz fuzz-loader wheel models bench clean distclean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -116,25 +116,46 @@ test-python: build  ## only the Python tests; ARGS='-k name' selects
 	@echo "[test] the Python tests"
 	@$(RUN) -m pytest -n $(TEST_JOBS) $(ARGS)
 
-sanitize: sanitize-address sanitize-thread  ## the card's C++ tests under ASan, UBSan and TSan
+sanitize: sanitize-address sanitize-python sanitize-thread  ## the card and _C under ASan and UBSan, the card under TSan (long)
 
-sanitize-address: $(STAMPS)/tools
-	$(call sanitized_tests,asan,address$(comma)undefined,)
+# detect_stack_use_after_return gives 64-byte vectors places GCC 12 did not align: a crash of its own.
+export ASAN_OPTIONS = detect_stack_use_after_return=0
+export UBSAN_OPTIONS = print_stacktrace=1
+export TSAN_OPTIONS = halt_on_error=1:second_deadlock_stack=1
+
+sanitize-address: $(STAMPS)/tools  ## the card's C++ tests under ASan and UBSan
+	$(call sanitized_build,asan,address$(comma)undefined,card_tests)
+	@$(BIN)/ctest --test-dir build/asan --output-on-failure --no-tests=error
 
 # The thread sanitizer wants a fixed memory map: setarch -R turns its randomisation off.
-sanitize-thread: $(STAMPS)/tools
-	$(call sanitized_tests,tsan,thread,setarch -R)
+sanitize-thread: $(STAMPS)/tools  ## the card's C++ tests under TSan
+	$(call sanitized_build,tsan,thread,card_tests)
+	@setarch -R $(BIN)/ctest --test-dir build/tsan --output-on-failure --no-tests=error
+
+# A package of its own, of links to the Python files and of the sanitized libraries, comes before
+# the source tree. pytest keeps what a process writes, so reports go to files and are shown last.
+# Python and PyTorch free little at their end: no leaks are looked for. libstdc++ comes early, too,
+# because ASan looks for the function that throws when it starts.
+SANITIZED := $(abspath build/asan/package)
+sanitize-python: $(STAMPS)/develop  ## Python tests with the card and _C under ASan and UBSan; ARGS selects
+	$(call sanitized_build,asan,address$(comma)undefined,spyre_card _C)
+	@rm -rf $(SANITIZED) build/asan/report.*
+	@mkdir -p $(SANITIZED) && cp -rs $(abspath torch_spyre) $(SANITIZED)
+	@rm -rf $(SANITIZED)/torch_spyre/lib $(SANITIZED)/torch_spyre/_C.*.so
+	@$(BIN)/cmake --install build/asan --prefix $(SANITIZED) > /dev/null
+	@PYTHONPATH=$(SANITIZED):$(abspath tests) PYTHONSAFEPATH=1 PYTHONMALLOC=malloc \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=$(ASAN_OPTIONS):detect_leaks=0:allocator_may_return_null=1:log_path=$(abspath build/asan/report) \
+	  UBSAN_OPTIONS=$(UBSAN_OPTIONS):log_path=$(abspath build/asan/report) \
+	  $(RUN) -m pytest -p sanitizing -n $(TEST_JOBS) $(ARGS); \
+	  status=$$?; cat build/asan/report.* 2> /dev/null && exit 1; exit $$status
 
 comma := ,
-# $(1) build directory, $(2) sanitizers, $(3) prefix of the test run
-# detect_stack_use_after_return gives 64-byte vectors places GCC 12 did not align: a crash of its own.
-define sanitized_tests
+# $(1) build directory, $(2) sanitizers, $(3) targets
+define sanitized_build
 @echo "[sanitize] $(2)"
-@$(CMAKE) -B build/$(1) -DSPYRE_EXTENSION=OFF -DSPYRE_TESTS=ON -DSPYRE_SANITIZE=$(2) > /dev/null
-@$(NINJA) -C build/$(1) card_tests
-@ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
-  $(3) $(BIN)/ctest --test-dir build/$(1) --output-on-failure --no-tests=error
+@$(CMAKE) -B build/$(1) -DSPYRE_TESTS=ON -DSPYRE_SANITIZE=$(2) > /dev/null
+@$(NINJA) -C build/$(1) $(3)
 endef
 
 fuzz: build  ## random programs, card against CPU, until stopped (ARGS='--minutes 10 --seed 1')

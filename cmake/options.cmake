@@ -23,6 +23,6 @@ target_compile_options(spyre_options INTERFACE -fno-trapping-math -fno-math-errn
 if(SPYRE_SANITIZE)
   target_compile_options(spyre_options INTERFACE
     -fsanitize=${SPYRE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
-    -O1 -g -UNDEBUG -D_GLIBCXX_ASSERTIONS)
+    -O1 -g1 -UNDEBUG -D_GLIBCXX_ASSERTIONS)
   target_link_options(spyre_options INTERFACE -fsanitize=${SPYRE_SANITIZE})
 endif()

@@ -157,12 +157,12 @@ std::vector<std::int64_t> output_size(const Tensor& query, const Tensor& value) 
   return size;
 }
 
-using Outputs =
+using Attended =
     std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
 
-Outputs attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                  const std::optional<Tensor>& bias, double dropout, bool causal,
-                  bool /*return_debug_mask*/, std::optional<double> scale) {
+Attended attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                   const std::optional<Tensor>& bias, double dropout, bool causal,
+                   bool /*return_debug_mask*/, std::optional<double> scale) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       dropout == 0, "the fused attention of spyre has no dropout, got dropout_p=", dropout,
       ". torch.nn.functional.scaled_dot_product_attention uses other kernels then.");

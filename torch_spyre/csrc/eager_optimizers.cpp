@@ -17,7 +17,7 @@ using at::TensorList;
 using OptionalTensor = std::optional<Tensor>;
 using Value = card::Chain::Input;
 
-Value number(double value) { return {Value::kScalar, value}; }
+Value constant(double value) { return {Value::kScalar, value}; }
 
 /// How gradients are read. Operands of a program are the learning rate, the gradients' scale and
 /// whether any overflowed, if these are given, and then those of one parameter after the other.
@@ -185,11 +185,11 @@ void adam_update(Update& update, const Adam& adam, std::int64_t first) {
   if (adam.weight_decay != 0 && adam.decay == Decay::gradient)
     gradient = update.op(axpy, {gradient, parameter}, {adam.weight_decay});
   if (adam.weight_decay != 0 && adam.decay == Decay::parameter) {
-    const Value share = update.op(mul, {lr, number(adam.weight_decay)});
+    const Value share = update.op(mul, {lr, constant(adam.weight_decay)});
     parameter = update.op(sub, {parameter, update.op(mul, {share, parameter})});
   }
-  const Value new_mean = update.op(lerp, {old_mean, gradient, number(1 - adam.beta1)});
-  const Value kept = update.op(mul, {old_square, number(adam.beta2)});
+  const Value new_mean = update.op(lerp, {old_mean, gradient, constant(1 - adam.beta1)});
+  const Value kept = update.op(mul, {old_square, constant(adam.beta2)});
   const Value new_square = update.op(addcmul, {kept, gradient, gradient}, {1 - adam.beta2});
   Value largest = new_square;
   if (adam.amsgrad) {
@@ -199,13 +199,13 @@ void adam_update(Update& update, const Adam& adam, std::int64_t first) {
   }
   // 1 - beta**step, which loses nothing where beta is close to 1.
   const auto correction = [&](double beta) {
-    const Value power = update.op(mul, {step, number(std::log(beta))});
+    const Value power = update.op(mul, {step, constant(std::log(beta))});
     return update.op(neg, {update.op(expm1, {power})});
   };
   const Value size = update.op(realdiv, {lr, correction(adam.beta1)});
   const Value root = update.op(sqrt, {correction(adam.beta2)});
   const Value scaled = update.op(realdiv, {update.op(sqrt, {largest}), root});
-  const Value denominator = update.op(add, {scaled, number(adam.epsilon)});
+  const Value denominator = update.op(add, {scaled, constant(adam.epsilon)});
   const Value change = update.op(realdiv, {update.op(mul, {size, new_mean}), denominator});
   update.store(update.op(sub, {parameter, change}), old);
   update.store(new_mean, old_mean);
@@ -264,7 +264,7 @@ void sgd_update(Update& update, const Sgd& sgd, std::int64_t first) {
   if (sgd.weight_decay != 0) gradient = update.op(axpy, {gradient, old}, {sgd.weight_decay});
   if (sgd.momentum != 0) {
     const Value before = update.load(first + 2);
-    const Value kept = update.op(mul, {before, number(sgd.momentum)});
+    const Value kept = update.op(mul, {before, constant(sgd.momentum)});
     const Value velocity =
         sgd.first_step ? gradient : update.op(axpy, {kept, gradient}, {1 - sgd.dampening});
     update.store(velocity, before);
