@@ -133,12 +133,6 @@ Tensor& avg_pool_backward_out(const Tensor& gradient, const Tensor& self, IntArr
   return out;
 }
 
-/// Of results: that of the input where PyTorch keeps it.
-template <std::size_t spatial>
-c10::MemoryFormat memory_format(const Tensor& self) {
-  return spatial == 2 ? self.suggest_memory_format() : c10::MemoryFormat::Contiguous;
-}
-
 template <std::size_t spatial>
 Tensor avg_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
                          IntArrayRef stride, IntArrayRef padding, bool ceil, bool count_padding,

@@ -64,11 +64,6 @@ Tensor inverse_deviation(const Tensor& variance, double epsilon) {
   return at::rsqrt(at::add(variance.to(at::kFloat), epsilon));
 }
 
-void check_floating(const char* op, const Tensor& input) {
-  TORCH_CHECK_NOT_IMPLEMENTED(input.is_floating_point(), "\"", op, "\" not implemented for '",
-                              input.toString(), "'");
-}
-
 // Batch norm
 
 at::DimVector all_but_channels(const Tensor& input) {

@@ -17,7 +17,6 @@
 #include "eager_index.h"
 #include "eager_plan.h"
 #include "eager_structured.h"
-#include "spyre_dtypes.h"
 
 namespace spyre::eager {
 namespace {
@@ -66,6 +65,7 @@ Samples samples_of(const Tensor& self, const Tensor& target, const Tensor& weigh
 /// `output` and `total_weight` have their sizes.
 void loss(const Tensor& self, const Tensor& target, const Tensor& weight, std::int64_t reduction,
           std::int64_t ignore_index, const Tensor& output, const Tensor& total_weight) {
+  check_floating("nll_loss", self);
   if (target.numel() == 0) {
     // Without samples the mean is 0 / 0.
     output.fill_(reduction == at::Reduction::Mean ? std::numeric_limits<double>::quiet_NaN() : 0);
@@ -110,8 +110,6 @@ std::tuple<Tensor&, Tensor&> nll_loss_out(const Tensor& self, const Tensor& targ
                                           std::int64_t reduction, std::int64_t ignore_index,
                                           Tensor& output, Tensor& total_weight) {
   const Tensor weights = weight.value_or(Tensor());
-  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), "nll_loss is not implemented for ",
-                              dtype_name(self.scalar_type()));
   Outputs<at::meta::structured_nll_loss_forward, 2> outputs(output, total_weight);
   outputs.meta(self, target,
                weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(),

@@ -248,9 +248,7 @@ Tensor& adaptive_max_pool_backward_out(const Tensor& gradient, const Tensor& sel
 template <std::size_t spatial>
 Tensor adaptive_max_pool_backward(const Tensor& gradient, const Tensor& self,
                                   const Tensor& indices) {
-  Tensor out =
-      at::empty(self.sizes(), self.options(),
-                spatial == 2 ? self.suggest_memory_format() : c10::MemoryFormat::Contiguous);
+  Tensor out = at::empty(self.sizes(), self.options(), memory_format<spatial>(self));
   return adaptive_max_pool_backward_out<spatial>(gradient, self, indices, out);
 }
 

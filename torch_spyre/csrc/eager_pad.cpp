@@ -110,9 +110,9 @@ template <class Meta, Pad pad>
 Tensor padded(const Tensor& self, IntArrayRef padding) {
   Outputs<Meta> outputs{Tensor()};
   outputs.meta(self, padding);
-  const Tensor out = at::empty(outputs[0].sizes(), self.options(), self.suggest_memory_format());
-  pad_to(pad, self, padding, out);
-  return out;
+  outputs[0].unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
+  pad_to(pad, self, padding, outputs[0]);
+  return outputs[0];
 }
 
 template <class Meta, Pad pad>

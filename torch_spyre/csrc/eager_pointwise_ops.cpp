@@ -221,9 +221,9 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
               "mask with dtype ",
               mask.scalar_type());
   const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
+  // The value may be an element of what is filled.
+  const Tensor given = value.is_alias_of(self) ? value.clone() : value;
   if (at::has_internal_overlap(self) != at::MemOverlap::Yes) {
-    // The value may be an element of what is filled.
-    const Tensor given = value.is_alias_of(self) ? value.clone() : value;
     pointwise(OpFunc::where3, self, {*expanded, given, self}, self.scalar_type());
     return self;
   }
@@ -235,7 +235,7 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
   Tensor any = *expanded;
   for (std::int64_t d = 0; d < self.dim(); ++d)
     if (single.size(d) != self.size(d)) any = any.any(d, /*keepdim=*/true);
-  pointwise(OpFunc::where3, single, {any, value, single}, self.scalar_type());
+  pointwise(OpFunc::where3, single, {any, given, single}, self.scalar_type());
   return self;
 }
 Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const Scalar& value) {

@@ -90,9 +90,10 @@ inline at::Tensor over_taps(at::Tensor tensor, const Windows& windows) {
   return tensor;
 }
 
-inline void check_floating(const char* op, const at::Tensor& tensor) {
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_floating_point(), "\"", op, "\" not implemented for '",
-                              tensor.toString(), "'");
+/// Of results: that of the input where PyTorch keeps it, in two dimensions.
+template <std::size_t spatial>
+c10::MemoryFormat memory_format(const at::Tensor& self) {
+  return spatial == 2 ? self.suggest_memory_format() : c10::MemoryFormat::Contiguous;
 }
 
 }  // namespace spyre::eager

@@ -17,7 +17,6 @@
 #include "eager_lines.h"
 #include "eager_structured.h"
 #include "spyre_copy.h"
-#include "spyre_dtypes.h"
 
 namespace spyre::eager {
 namespace {
@@ -44,8 +43,7 @@ void build_softmax(card::ProgramBuilder& builder, Operands operands, const OpFun
 
 /// Inputs and output have one size; lines run along `dim`.
 void softmax_rows(OpFunc op, c10::ArrayRef<Tensor> inputs, std::int64_t dim, const Tensor& out) {
-  TORCH_CHECK_NOT_IMPLEMENTED(inputs[0].is_floating_point(), op_info(op).name,
-                              " is not implemented for ", dtype_name(inputs[0].scalar_type()));
+  check_floating(op_info(op).name, inputs[0]);
   if (out.numel() == 0) return;
   c10::SmallVector<Tensor, 3> operands(inputs.begin(), inputs.end());
   operands.push_back(out);
@@ -103,8 +101,7 @@ Norm norm_of(const char* name, const Tensor& input, at::IntArrayRef shape, const
   TORCH_CHECK(rank >= shape.size() && input.sizes().slice(rank - shape.size()) == shape,
               "Given normalized_shape=", shape, ", expected input with shape [*, ",
               c10::Join(", ", shape), "], but got input of size ", input.sizes());
-  TORCH_CHECK_NOT_IMPLEMENTED(input.is_floating_point(), name, " is not implemented for ",
-                              input.scalar_type());
+  check_floating(name, input);
   Norm norm;
   for (std::size_t d = 0; d < rank; ++d) {
     const bool row = d < rank - shape.size();

@@ -65,8 +65,7 @@ void extremes_helper(const Tensor& self, Tensor& values, Tensor& indices, std::i
 
 Tensor& logcumsumexp_out(const Tensor& self, std::int64_t dim, Tensor& out) {
   c10::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), "logcumsumexp is not implemented for ",
-                              dtype_name(self.scalar_type()));
+  check_floating("logcumsumexp", self);
   check_output("logcumsumexp", out, self.options());
   at::native::resize_output(out, self.sizes());
   at::assert_no_partial_overlap(out, self);

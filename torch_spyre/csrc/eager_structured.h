@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <string_view>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorMeta.h>
@@ -10,6 +11,8 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+
+#include "spyre_dtypes.h"
 
 namespace spyre::eager {
 
@@ -22,6 +25,12 @@ inline void check_output(const char* name, const at::Tensor& out, at::TensorOpti
   TORCH_CHECK(out.dtype() == options.dtype(), name, ": Expected out tensor to have dtype ",
               options.dtype(), ", but got ", out.dtype(), " instead");
   at::assert_no_internal_overlap(out);
+}
+
+/// Of ops that have no integers.
+inline void check_floating(std::string_view name, const at::Tensor& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_floating_point(), name, " is not implemented for ",
+                              dtype_name(tensor.scalar_type()));
 }
 
 /// Runs the shape function of `Meta` (at::meta::structured_...) for `count` outputs.

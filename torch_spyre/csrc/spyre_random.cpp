@@ -25,7 +25,6 @@
 
 #include "eager_pointwise_kernels.h"
 #include "eager_structured.h"
-#include "spyre_dtypes.h"
 #include "spyre_generator.h"
 #include "spyre_tensor_impl.h"
 
@@ -79,9 +78,6 @@ at::Tensor& draw_in_parts(at::Tensor& self, const Gen& generator, Draw&& draw) {
   return self;
 }
 
-/// Whether the card keeps fewer bits of a number than the host draws.
-bool is_shortened(c10::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
-
 /// Numbers from here on may become `end` when they are rounded to DLFloat16, which has 10 bits:
 /// half a step below it. Steps below a power of two are half of those above.
 double rounds_to(double end) {
@@ -92,10 +88,10 @@ double rounds_to(double end) {
 }
 
 at::Tensor& uniform_(at::Tensor& self, double from, double to, Gen generator) {
-  const bool shortened = is_shortened(self.scalar_type()) && from < to;
+  const bool rounded = self.element_size() == 2 && from < to;  // by the host or the card
   return draw_in_parts(self, generator, [&](at::Tensor& t, at::Generator& g) {
     t.uniform_(from, to, g);
-    if (shortened) t.masked_fill_(t.ge(rounds_to(to)), from);  // `to` is not among the results
+    if (rounded) t.masked_fill_(t.ge(rounds_to(to)), from);  // `to` is not among the results
   });
 }
 at::Tensor& normal_(at::Tensor& self, double mean, double std, Gen generator) {
@@ -150,8 +146,7 @@ at::Tensor& normal_around_out(const at::Tensor& mean, const at::Tensor& std, Gen
                               at::Tensor& out) {
   TORCH_CHECK(std.numel() == 0 || std.min().item<double>() >= 0,
               "normal expects all elements of std >= 0.0");
-  TORCH_CHECK_NOT_IMPLEMENTED(out.is_floating_point(), "normal is not implemented for ",
-                              dtype_name(out.scalar_type()));
+  eager::check_floating("normal", out);
   eager::fit(out, mean, std);
   at::Tensor standard = at::empty(out.sizes(), out.options().dtype(at::kFloat));
   normal_(standard, 0, 1, generator);
