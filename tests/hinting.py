@@ -4,10 +4,11 @@ import warnings
 
 import pytest
 import torch
-from compiling import card
+from compiling import assert_near, card, wide
 from torch._inductor.utils import run_and_get_code
 
 from torch_spyre import declare_tensor_dim, name_tensor_dims
+from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.propagate_named_dims import reset
 
@@ -49,3 +50,22 @@ def refusal(function, *args, **options):
     text = str(caught.value)
     assert "test_hints" in text, "says where"
     return text
+
+
+def tiled(function, *args, loops, same_bits=True):
+    """In loops, in loops that are written out, and without hints: right, and the same bits."""
+    with config.patch(compile_fallback="error"):
+        got, code = code_of(function, *args)
+        assert code.count("LoopSpec(") == loops
+        with config.patch(unroll_loops=True):
+            written_out, _ = code_of(function, *args)
+        with config.patch(ignore_work_division_hints=True):
+            plain, plain_code = code_of(function, *args)
+    assert "LoopSpec(" not in plain_code
+    assert_near(got, function(*map(wide, args)))
+    if same_bits:
+        assert torch.equal(got.cpu(), written_out.cpu())
+        assert torch.equal(got.cpu(), plain.cpu())
+    else:
+        assert_near(written_out, got)
+    return code
