@@ -185,6 +185,16 @@ def test_native_set_current_stream_returns_the_previous_one():
     assert _C.current_stream() == _C.default_stream()
 
 
+def test_the_native_module_has_the_same_streams():
+    taken = _C.get_stream_from_pool(torch.device("spyre:0"), 1)
+    for stream in (taken, _C.current_stream(0), _C.default_stream("spyre")):
+        assert type(stream) is _C._SpyreStreamBase is torch.spyre.Stream
+        assert stream.device() == torch.device("spyre:0")
+    assert taken.priority() == -1
+    for device in (None, 0, "spyre", torch.device("spyre:0")):
+        _C.synchronize(device)
+
+
 def test_each_thread_has_its_own_current_stream():
     stream, seen = torch.spyre.Stream(), []
 

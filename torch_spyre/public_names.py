@@ -8,7 +8,9 @@ Of ``torch_spyre._C``, the native module there; ``torch.spyre`` has all of its n
 * ``JobPlan``, ``prepare_kernel(spyrecode_dir, stream=None)`` and ``launch_jobplan(plan, args)`` run
   SpyreCode. Ours are Python: :mod:`torch_spyre.backend.job_plan`.
 * ``launch_kernel(code_dir, args)`` runs the bundle in a directory: the same, one step earlier.
-* ``_SpyreStreamBase`` is the base of streams: ``torch.spyre.Stream``.
+* ``_SpyreStreamBase`` is the base of streams, ``torch.spyre.Stream``, and
+  ``get_stream_from_pool(device, priority)`` makes one. ``current_stream``, ``default_stream`` and
+  ``synchronize`` are those of ``torch.spyre``.
 
 Other names need no door: their modules are called as there.
 """
@@ -23,8 +25,12 @@ NATIVE = {  # where each name of the native module leads
     "launch_jobplan": "torch_spyre.backend.job_plan",
     "launch_kernel": "torch_spyre.backend.job_plan",
     "_SpyreStreamBase": "torch_spyre.streams",
+    "get_stream_from_pool": "torch_spyre.streams",
+    "current_stream": "torch_spyre.streams",
+    "default_stream": "torch_spyre.streams",
+    "synchronize": "torch_spyre.streams",
 }
-_CALLED_HERE = {"_SpyreStreamBase": "Stream"}
+_CALLED_HERE = {"_SpyreStreamBase": "Stream", "get_stream_from_pool": "Stream"}
 
 
 def _native(name: str) -> Any:

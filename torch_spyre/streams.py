@@ -59,7 +59,7 @@ class Stream(torch.Stream):
     """
 
     def __new__(cls, device: Device = None, priority: int = 0) -> Self:
-        return cls._wrap(_C.get_stream_from_pool(resolve_device(device), priority))
+        return cls._wrap(_C._get_stream_from_pool(resolve_device(device), priority))
 
     @classmethod
     def _wrap(cls, stream: torch.Stream) -> Self:
@@ -122,12 +122,12 @@ def stream(stream: Stream) -> Stream:
 
 def current_stream(device: Device = None) -> Stream:
     """The stream that work of this thread goes to."""
-    return Stream._wrap(_C.current_stream(resolve_device(device)))
+    return Stream._wrap(_C._current_stream(resolve_device(device)))
 
 
 def default_stream(device: Device = None) -> Stream:
     """Stream 0 of a device."""
-    return Stream._wrap(_C.default_stream(resolve_device(device)))
+    return Stream._wrap(_C._default_stream(resolve_device(device)))
 
 
 def set_stream(stream: torch.Stream) -> None:
@@ -156,7 +156,7 @@ def synchronize(device: Device = None) -> None:
 
     Raises the first error of asynchronous work that has not been reported yet.
     """
-    _C.synchronize(None if device is None else torch.device(DEVICE_NAME, device_index(device)))
+    _C._synchronize(None if device is None else torch.device(DEVICE_NAME, device_index(device)))
 
 
 def _sleep(seconds: float) -> None:

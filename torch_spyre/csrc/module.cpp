@@ -419,17 +419,17 @@ void bind_streams(py::module& module) {
     return device ? device->index() : static_cast<c10::DeviceIndex>(-1);
   };
   module.def(
-      "get_stream_from_pool",
+      "_get_stream_from_pool",
       [=](std::optional<c10::Device> device, int priority) {
         return streams::from_pool(index(device), priority);
       },
       py::arg("device") = py::none(), py::arg("priority") = 0);
   module.def(
-      "current_stream",
+      "_current_stream",
       [=](std::optional<c10::Device> device) { return streams::current(index(device)); },
       py::arg("device") = py::none());
   module.def(
-      "default_stream",
+      "_default_stream",
       [=](std::optional<c10::Device> device) { return streams::default_stream(index(device)); },
       py::arg("device") = py::none());
   module.def("set_current_stream", [](c10::Stream stream) { return streams::exchange(stream); });
@@ -437,7 +437,7 @@ void bind_streams(py::module& module) {
       "_set_stream_checks", [](c10::Stream stream, bool on) { return checks::set(stream, on); },
       py::arg("stream"), py::arg("on"));
   module.def(
-      "synchronize",
+      "_synchronize",
       [=](std::optional<c10::Device> device) {
         device ? streams::synchronize_device(index(device)) : streams::synchronize_all();
       },

@@ -252,7 +252,7 @@ def _each_card(function: Callable[[int], Any]) -> list[Any]:
 
 
 def _wait() -> None:
-    _each_card(lambda index: _C.synchronize(torch.device(DEVICE_NAME, index)))
+    _each_card(lambda index: _C._synchronize(torch.device(DEVICE_NAME, index)))
 
 
 def _counters() -> list[dict[str, int]]:
