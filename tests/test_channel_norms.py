@@ -1,4 +1,4 @@
-"""Batch, group and instance norm on the card, against PyTorch on the CPU in float64."""
+"""Batch, group and instance norm and renorm on the card, against PyTorch on the CPU in float64."""
 
 import math
 
@@ -169,6 +169,19 @@ def test_weight_norm(dim, dtype):
     )
 
 
+@pytest.mark.parametrize("p", [1, 2, 3.5, math.inf])
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_renorm(dtype, dim, p):
+    x = random(5, 3, 7) * torch.linspace(0.1, 3, 5)[:, None, None]  # shorter and longer than 2
+    agree(lambda x: torch.renorm(x, p, dim, 2.0), [x], dtype, scale=20)
+    agree(lambda x: x.clone().renorm_(p, dim, 2.0), [x], dtype, scale=20)
+    out = torch.empty(0, dtype=dtype, device="spyre")
+    given = x.to(dtype)
+    assert torch.renorm(given.to("spyre"), p, dim, 2.0, out=out) is out
+    torch.testing.assert_close(out.cpu(), torch.renorm(given, p, dim, 2.0), rtol=0.02, atol=0.02)
+
+
 def test_no_images():
     x = torch.empty(0, 4, 5, device="spyre")
     assert F.group_norm(x, 2).shape == (0, 4, 5)
@@ -185,8 +198,11 @@ def test_no_images():
         lambda d: F.batch_norm(torch.ones(4, 3, device=d).long(), None, None, training=True),
         lambda d: F.group_norm(torch.ones(4, 3, 2, device=d), 2),
         lambda d: F.group_norm(torch.ones(4, 4, 2, device=d), 2, torch.ones(3, device=d)),
+        lambda d: torch.ones(4, device=d).renorm(2, 0, 1.0),
+        lambda d: torch.ones(4, 4, device=d).renorm(0, 0, 1.0),
+        lambda d: torch.ones(4, 4, device=d).renorm(2, 0, -1.0),
     ],
-    ids=["one value", "statistics", "none", "integers", "groups", "weight"],
+    ids=["values", "statistics", "none", "integers", "groups", "weight", "rank", "p", "maxnorm"],
 )
 def test_what_the_cpu_refuses_is_refused(call):
     refused_as_on_the_cpu(call)

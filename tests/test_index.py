@@ -323,3 +323,26 @@ def test_a_bad_index_behind_queued_work():
     with pytest.raises(IndexError):
         x[torch.tensor([1000], device="spyre")]
     assert x.sum().item() == 1e6
+
+
+NO_ROWS = {
+    "gather": lambda d, index: torch.gather(torch.ones(0, 3, device=d), 0, index.expand(1, 3)),
+    "take_along_dim": lambda d, index: torch.ones(0, 3, device=d).take_along_dim(index[None], 0),
+    "scatter": lambda d, index: torch.ones(0, 3, device=d).scatter_(0, index.expand(1, 3), 1.0),
+    "index_select": lambda d, index: torch.ones(0, 3, device=d).index_select(0, index),
+    "index_fill": lambda d, index: torch.ones(0, 3, device=d).index_fill_(0, index, 1.0),
+    "index_copy": lambda d, index: torch.ones(0, 3, device=d).index_copy_(
+        0, index, torch.ones(1, 3, device=d)
+    ),
+    "brackets": lambda d, index: torch.ones(0, 3, device=d)[index],
+    "embedding": lambda d, index: torch.nn.functional.embedding(index, torch.ones(0, 3, device=d)),
+    "nll_loss": lambda d, index: torch.nn.functional.nll_loss(torch.ones(1, 0, device=d), index),
+}
+
+
+@pytest.mark.parametrize("name", sorted(NO_ROWS))
+def test_nothing_lies_in_a_dimension_of_size_0(name):
+    with pytest.raises((RuntimeError, IndexError)):
+        NO_ROWS[name]("cpu", torch.tensor([0]))
+    with pytest.raises((RuntimeError, IndexError), match=r"out of bounds|should be positive"):
+        NO_ROWS[name]("spyre", torch.tensor([0], device="spyre"))

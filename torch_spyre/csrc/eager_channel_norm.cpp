@@ -1,5 +1,5 @@
-// Norms over channels: batch norm, group norm and weight norm, with their gradients. Statistics are
-// float32 whatever the input is; the normalized result is rounded once.
+// Norms over channels: batch norm, group norm, weight norm and renorm, with their gradients.
+// Statistics are float32 whatever the input is; the normalized result is rounded once.
 #include <array>
 
 #include <ATen/core/Tensor.h>
@@ -10,9 +10,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/renorm_meta.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
 #include <torch/library.h>
 
 #include "eager_plan.h"
@@ -330,6 +333,38 @@ std::tuple<Tensor, Tensor> weight_norm_backward(const Tensor& gradient, const Te
   return {of_v, along.to(g.scalar_type())};
 }
 
+// Renorm: slices that are longer than a bound become as long as it. The ops of PyTorch
+// differentiate it, because its own gradient computes in float64.
+
+Tensor renormed(const Tensor& self, const at::Scalar& p, std::int64_t dim,
+                const at::Scalar& maxnorm) {
+  TORCH_CHECK(!p.isComplex(), "renorm: p must be real-valued");
+  TORCH_CHECK(p.toDouble() > 0, "renorm: non-positive norm not supported");
+  TORCH_CHECK(!maxnorm.isComplex(), "renorm: maxnorm must be real-valued");
+  TORCH_CHECK(maxnorm.toDouble() >= 0, "renorm: expected maxnorm to be >= 0 but got ",
+              maxnorm.toDouble());
+  TORCH_CHECK(self.dim() > 1, "renorm: input needs at least 2 dimensions, got ", self.dim(),
+              " dimensions");
+  TORCH_CHECK(self.is_floating_point(), "renorm: expected a floating point tensor as input, got ",
+              self.scalar_type());
+  const Tensor wide = self.to(at::kFloat);  // so that the gradient, too, is rounded once
+  const Tensor lengths = at::linalg_vector_norm(wide, p, all_but(dim, self), true);
+  const Tensor factors = at::where(lengths.gt(maxnorm), lengths.add(1e-7).reciprocal().mul(maxnorm),
+                                   at::ones({}, lengths.options()));
+  return wide.mul(factors).to(self.scalar_type()).contiguous();
+}
+
+Tensor& renorm_(Tensor& self, const at::Scalar& p, std::int64_t dim, const at::Scalar& maxnorm) {
+  return self.copy_(renormed(self.clone(), p, dim, maxnorm));  // its gradient needs the old values
+}
+
+Tensor& renorm_out(const Tensor& self, const at::Scalar& p, std::int64_t dim,
+                   const at::Scalar& maxnorm, Tensor& out) {
+  Outputs<at::meta::structured_renorm> outputs(out);
+  outputs.meta(self, p, dim, maxnorm);
+  return out.copy_(renormed(self, p, dim, maxnorm));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -344,6 +379,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_group_norm_backward", group_norm_backward);
   m.impl("_weight_norm_interface", weight_norm);
   m.impl("_weight_norm_interface_backward", weight_norm_backward);
+  m.impl("renorm", renormed);
+  m.impl("renorm_", renorm_);
+  m.impl("renorm.out", renorm_out);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("renorm", renormed);
+  m.impl("renorm_", renorm_);
 }
 
 }  // namespace spyre::eager

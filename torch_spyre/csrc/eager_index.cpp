@@ -1,6 +1,7 @@
 #include "eager_index.h"
 
 #include <optional>
+#include <string>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
@@ -191,6 +192,11 @@ Indexing along(const AlongDim& how, const Tensor& indexed, const Tensor& dense,
   return indexing;
 }
 
+[[noreturn]] void refuse_index(const Indexing& indexing, const std::string& why) {
+  TORCH_CHECK_INDEX(!indexing.index_error, why);
+  TORCH_CHECK(false, why);
+}
+
 /// False, and nothing done, if the indexed tensor cannot be indexed where it lies.
 bool indexed_in_place(const Indexing& indexing) {
   Access access{indexing.op, indexing.wrap, indexing.size, indexing.walks, {}};
@@ -207,8 +213,7 @@ bool indexed_in_place(const Indexing& indexing) {
     call.run(build_index, card::Submit::wait);
   } catch (const card::Error& error) {
     if (error.code != card::ErrorCode::bad_index) throw;
-    TORCH_CHECK_INDEX(!indexing.index_error, error.what());
-    TORCH_CHECK(false, error.what());
+    refuse_index(indexing, error.what());
   }
   return true;
 }
@@ -218,6 +223,10 @@ bool indexed_in_place(const Indexing& indexing) {
 void run_indexing(Indexing indexing) {
   for (const std::int64_t size : indexing.size)
     if (size == 0) return;
+  for (const Indexing::Coordinates& tensor : indexing.coordinates)
+    if (indexing.indexed.size(tensor.dimension) == 0)
+      refuse_index(indexing, "index is out of bounds for dimension " +
+                                 std::to_string(tensor.dimension) + " with size 0");
   indexing.dense = on_device(indexing.dense, indexing.indexed.device());
   for (Indexing::Coordinates& tensor : indexing.coordinates)
     tensor.index = on_device(tensor.index, indexing.indexed.device());

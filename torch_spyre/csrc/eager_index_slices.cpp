@@ -99,8 +99,7 @@ Tensor& index_copy_out(const Tensor& self, std::int64_t dim, const Tensor& index
   Outputs<at::meta::structured_index_copy> outputs(out);
   dim = outputs.meta(self, dim, index, source).dim;
   start_from(self, out);
-  if (index.numel() > 0 && out.numel() > 0)
-    run_slices({.op = OpFunc::indexput, .dim = dim}, out, index, source);
+  run_slices({.op = OpFunc::indexput, .dim = dim}, out, index, source);
   return out;
 }
 
@@ -117,9 +116,8 @@ Tensor& index_fill_scalar(Tensor& self, std::int64_t dim, const Tensor& index,
   TORCH_CHECK(!self.is_complex() && !value.isComplex(),
               "index_fill_(): Converting complex Scalar to non-complex type is not supported");
   dim = c10::maybe_wrap_dim(dim, self.dim());
-  if (index.numel() > 0 && self.numel() > 0)
-    run_slices({.op = OpFunc::indexput, .dim = dim, .wrap = true}, self,
-               on_device(index, self.device()), number_like(self, value));
+  run_slices({.op = OpFunc::indexput, .dim = dim, .wrap = true}, self,
+             on_device(index, self.device()), number_like(self, value));
   return self;
 }
 
