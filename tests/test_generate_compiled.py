@@ -45,6 +45,7 @@ def graphs():
     return counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_static_cache(name):
     model = compiled(name)

@@ -84,6 +84,7 @@ def test_a_program_without_the_card_makes_the_same_calls():
     assert len(without["calls"]) == len(with_package["calls"]) > 1000
 
 
+@pytest.mark.long
 def test_a_program_without_the_card_is_compiled_by_the_same_functions():
     without, with_package = runs("compile")
     assert set(with_package["of_package"]) <= ASKED

@@ -13,7 +13,7 @@ from fuzzing.draws import (
     target,
     tensor_of,
 )
-from fuzzing.world import DTYPES, NAME, distinct, same_view, touch
+from fuzzing.world import DTYPES, EXACT, NAME, distinct, same_view, touch
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.uint8]
@@ -211,7 +211,10 @@ def reduction(d, world):
                    "sort", "topk", "everything", "count_nonzero", "cummax"])  # fmt: skip
     if t.shape[dim] == 0 and op not in ("sum", "any", "all", "cumsum", "count_nonzero", "sort"):
         return
+    to_out = d.chance(2)
     most = exact_terms(t.dtype)
+    if to_out:
+        most = min(most, *(exact_terms(dtype) for dtype in EXACT))  # out= may be any of them
     if op in ("sum", "cumsum") and t.shape[dim] > most:
         a = f"{a}.narrow({dim}, {d.integer(0, t.shape[dim] - most)}, {most})"
     if op == "everything" and t.numel() > most:
@@ -221,7 +224,7 @@ def reduction(d, world):
     elif op == "count_nonzero":
         world.make(f"{a}.count_nonzero({dim})", device)
     elif op == "cumsum":
-        if d.chance(2):
+        if not to_out:
             world.make(f"{a}.cumsum({dim})", device)
         else:
             result = tuple(world.peek(a).shape)
@@ -235,7 +238,7 @@ def reduction(d, world):
     elif op == "topk":
         k = d.integer(0, min(t.shape[dim], 40))
         world.make(f"{a}.topk({k}, {dim}, {d.choose([True, False])})[0]", device)
-    elif d.chance(2):
+    elif not to_out:
         world.make(f"{a}.{op}({dim}, keepdim={keep})", device)
     else:
         call = f"torch.{op}({a}, {dim}, keepdim={keep}{{out}})"
