@@ -3,7 +3,7 @@
 import pytest
 import torch
 from device_tensors import wide
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexing import VIEWS, both
 
@@ -19,6 +19,7 @@ DTYPES = [
     torch.uint8,
     torch.bool,
 ]
+FORMS = [(-1,), (-1, 1), (1, -1)]
 SIZES = st.sampled_from([1, 2, 3, 5, 33, 64, 65, 130])
 SHAPES = st.lists(SIZES, min_size=1, max_size=4).filter(lambda s: torch.Size(s).numel() < 20000)
 
@@ -126,6 +127,37 @@ def test_where_the_dimensions_go():
         (0, slice(None), j),
     ]:
         same(x[to_card(entries)], reference[entries])
+
+
+@st.composite
+def laid_out(draw):
+    """A tensor whose strides are in any order, with any for dimensions of one element."""
+    shape = draw(st.lists(st.sampled_from([1, 1, 2, 3, 5]), min_size=1, max_size=4))
+    order, strides, packed = draw(st.permutations(range(len(shape)))), [0] * len(shape), 1
+    for dim in order:
+        strides[dim] = packed if shape[dim] > 1 else draw(st.sampled_from([1, 2, 3, 7, 30, 200]))
+        packed *= shape[dim]
+    return torch.arange(700.0).as_strided(shape, strides)
+
+
+@settings(max_examples=200)
+@given(x=laid_out(), data=st.data())
+def test_results_lie_as_on_the_cpu(x, data):
+    brackets = [
+        torch.arange(data.draw(st.integers(1, 3))).reshape(data.draw(st.sampled_from(FORMS))) % size
+        if data.draw(st.booleans())
+        else slice(None)
+        for size in x.shape
+    ]
+    try:
+        expected = x[tuple(brackets)]
+    except IndexError:  # indices that do not fit together
+        return
+    on_card = [b if isinstance(b, slice) else b.to("spyre") for b in brackets]
+    got = torch.arange(700.0, device="spyre").as_strided(x.shape, x.stride())[tuple(on_card)]
+    if not expected._is_view():
+        assert got.stride() == expected.stride()
+    same(got, expected.double())
 
 
 def test_byte_masks_and_scalars():

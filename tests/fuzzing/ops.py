@@ -57,10 +57,10 @@ def destination(d, world, shape, device, *read, same=False):
     return out if check(world, out, *read) else None
 
 
-def with_out(d, world, shape, device, call, *read, same=False):
+def with_out(d, world, shape, device, call, *read, same=False, suits=None):
     """Runs `call` with an out= argument; `call` has a `{out}` in it."""
     out = destination(d, world, shape, device, *read, same=same)
-    if out is None:
+    if out is None or (suits and not suits(world.peek(out))):
         return
     statement = call.replace("{out}", f", out={out}")
     if NAME.match(out):
@@ -277,6 +277,12 @@ def product(d, world):
 # -------------------------------------------------------------------------------------- shapes
 
 
+def cat_writes_all(out, dim):
+    """PyTorch's cat on the CPU counts with the stride of a dimension even if its size is 1."""
+    inner = out.shape[dim % out.dim() + 1 :].numel() if out.dim() else 1
+    return out.numel() == 0 or out.shape[dim] != 1 or out.stride(dim) == inner
+
+
 def rearrange(d, world):
     a = d.choose(world.names())
     t, device = world[a], world.device[a]
@@ -299,7 +305,8 @@ def rearrange(d, world):
         if d.chance(2):
             world.make(text + ")", device)
         else:
-            with_out(d, world, tuple(result), device, text + "{out})", *parts)
+            with_out(d, world, tuple(result), device, text + "{out})", *parts,
+                     suits=lambda out: cat_writes_all(out, dim))  # fmt: skip
     elif kind == "roll":
         world.make(f"{a}.roll({d.integer(-3, 70)}, {dim})", device)
     elif kind == "flip":

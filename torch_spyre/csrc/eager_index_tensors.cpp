@@ -1,4 +1,5 @@
 // x[...] and x[...] = y with tensors in the brackets: index, index_put.
+#include <algorithm>
 #include <sstream>
 
 #include <ATen/ExpandUtils.h>
@@ -7,6 +8,7 @@
 #include <ATen/core/List.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/masked_fill.h>
+#include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include "eager_index.h"
@@ -137,22 +139,26 @@ void index_into(const Tensor& self, const Brackets& brackets, const Tensor& out)
 /// A result laid out as PyTorch would: like the tensor where it is walked, like the indices in
 /// their dimensions. An `out` that is given is resized.
 Tensor result_for(const Tensor& self, const Brackets& brackets, const Tensor& out = {}) {
-  at::DimVector strides;
+  // PyTorch orders dimensions by their strides, those of one element included.
+  const auto is_packed = [](const Tensor& tensor) {
+    const c10::IntArrayRef size = tensor.sizes();
+    return tensor.strides() == c10::contiguous_strides(size) &&
+           std::find(size.begin(), size.end(), 1) == size.end();
+  };
+  bool packed = is_packed(self);
+  at::DimVector strides, around(brackets.result.size(), 1);
+  std::copy(brackets.broadcast.begin(), brackets.broadcast.end(), around.begin() + brackets.front);
   std::vector<Tensor> walked(1);
-  bool dense = self.is_contiguous();
-  const auto behind = brackets.result.size() - brackets.front - brackets.broadcast.size();
   for (std::int64_t d = 0; d < self.dim(); ++d) {
     const Tensor& index = brackets.index[d];
     if (!index.defined()) {
       strides.push_back(self.stride(d));
       continue;
     }
-    dense = dense && index.is_contiguous();
-    at::DimVector size(index.sizes());
-    size.resize(size.size() + behind, 1);
-    walked.push_back(index.view(size));
+    packed = packed && is_packed(index);
+    walked.push_back(index.expand(brackets.broadcast).view(around));
   }
-  if (dense && !out.defined()) return at::empty(brackets.result, self.options());
+  if (packed && !out.defined()) return at::empty(brackets.result, self.options());
   strides.insert(strides.begin() + brackets.front, brackets.broadcast.size(), 0);
   walked[0] = self.as_strided(brackets.result, strides);
   return result_of(walked, self.options(), out);
