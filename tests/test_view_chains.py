@@ -279,3 +279,20 @@ def test_arguments_with_gaps_that_lie_otherwise_than_compiled_for(offset, fresh_
     assert gradients(torch.compile(f), "spyre") == gradients(f, "cpu")
     spread = torch.empty_strided((40,), (3,), device="spyre").copy_(torch.arange(40.0))
     assert torch.compile(lambda x: x * 2)(spread[2:]).tolist() == list(range(4, 80, 2))
+
+
+@pytest.mark.parametrize("strides", [(0,), (1,)], ids=str)
+def test_expanded_arguments_that_lie_elsewhere_than_compiled_for(strides, fresh_compiler):
+    """The gradient's kernel was compiled for an expanded tensor of its own; this one is a view."""
+
+    def gradients(function, device):
+        base = torch.arange(200.0).to(device)
+        leaves = [base.as_strided((33,), (1,), 14), base.as_strided((33,), strides, 61)]
+        leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+        function(*leaves).sum().backward()
+        return [leaf.grad.tolist() for leaf in leaves]
+
+    def f(x, y):
+        return x.clone().mul_(y)
+
+    assert gradients(torch.compile(f), "spyre") == gradients(f, "cpu")

@@ -268,7 +268,7 @@ def product(d, world):
         bias = operand(d, world, shape, device, [t.dtype])
         if isinstance(world.peek(bias), torch.Tensor):
             world.make(f"torch.addmm({bias}, {a}, {b})", device)
-    elif d.chance(2):
+    elif t.dim() == 1 or d.chance(2):  # of a vector the CPU resizes any out=
         world.make(f"{a} @ {b}", device)
     else:
         with_out(d, world, shape, device, f"torch.matmul({a}, {b}{{out}})", a, b)

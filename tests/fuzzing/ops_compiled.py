@@ -7,7 +7,10 @@ from fuzzing.ops import FLOATS
 from fuzzing.world import EXACT, storage
 
 SHAPES = [(5,), (33,), (3, 5), (2, 65), (64,), (2, 3, 5)]
-COMPILED_DTYPES = [torch.float32, torch.float16, torch.int64, torch.bfloat16, torch.int32]
+COMPILED_DTYPES = [
+    torch.float32, torch.float16, torch.bfloat16,
+    torch.int64, torch.int32, torch.int16, torch.uint8,
+]  # fmt: skip
 
 # Lines of a function of x and y, tensors of one shape, with z for what was computed so far. All
 # are exact, and none lets numbers grow beyond what bfloat16 holds within two lines. The first of
@@ -22,7 +25,7 @@ LINES = [
     "z = torch.cat([z, y], 0)[1:-1]",
     "z = z.amax(-1, keepdim=True) + y",
     "z = z.flip(0)",
-    "z = torch.clamp(z, -3, 3)",
+    "z = torch.clamp(z, 1, 3)",
     "z = (z > 0).to(y.dtype) + y",
     "z = z[..., 1:] + y[..., :-1]",
 ]

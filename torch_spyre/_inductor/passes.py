@@ -29,6 +29,7 @@ from torch._inductor.custom_graph_pass import (
 from torch._inductor.graph import GraphLowering
 from torch._inductor.scheduler import BaseSchedulerNode
 
+from torch_spyre._inductor.host_numbers import bring_numbers_over
 from torch_spyre._inductor.ir import lay_out_inputs
 
 log = logging.getLogger("spyre.inductor.passes")
@@ -107,6 +108,7 @@ class CustomPostFusionPasses(_OnNodes):
     """On the scheduler's nodes just before kernels are made of them."""
 
 
+CustomPostPasses.register(bring_numbers_over)
 CustomPreSchedulingPasses.register(lay_out_inputs)
 
 

@@ -138,7 +138,7 @@ class _Writer:
 
 def _changes_nothing(op: DeviceOp) -> bool:
     """Whether the op only copies."""
-    return op.op.name == "identity" and op.tensors[0].format == op.output.format and not op.boolean
+    return op.op.name == "identity" and op.tensors[0].format == op.output.format and not op.narrow
 
 
 def _product(dims: Sequence[Dim], sizes: dict[str, int]) -> int:

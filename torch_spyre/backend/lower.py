@@ -19,6 +19,7 @@ from torch_spyre.backend.program import (
     INT64,
     NARROW_BOOL,
     NARROW_NONE,
+    NARROW_UINT8,
     CoreStep,
     Gather,
     Matmul,
@@ -99,7 +100,7 @@ def _compute_type(op: DeviceOp) -> int:
 
 
 def narrowed(op: DeviceOp) -> int:
-    return NARROW_BOOL if op.boolean else NARROW_NONE
+    return {"": NARROW_NONE, "bool": NARROW_BOOL, "uint8": NARROW_UINT8}[op.narrow]
 
 
 def lowered_constants(op: DeviceOp) -> list[float]:
@@ -123,7 +124,8 @@ def _pointwise(op: DeviceOp, size: dict[str, int]) -> Pointwise:
 
 def _move(op: DeviceOp, size: dict[str, int]) -> Move:
     source, target = op.tensors
-    return Move(_operand(source), _operand(target), nests(size, op.tensors, op.dims))
+    loops = nests(size, op.tensors, op.dims)
+    return Move(_operand(source), _operand(target), loops, narrowed(op))
 
 
 def _gather(op: DeviceOp, size: dict[str, int]) -> Gather:

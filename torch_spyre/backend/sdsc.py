@@ -177,7 +177,7 @@ class DeviceOp:
     slices: list[dict[str, int]]  # one a core
     constants: dict[str, float] = field(default_factory=dict)
     exact: bool = False  # computes in integers
-    boolean: bool = False  # results are 0 or 1
+    narrow: str = ""  # what results are brought to: "bool", 0 or 1, "uint8", 8 bits, or nothing
     geometry: dict[int, Any] = field(default_factory=dict, repr=False)  # kept by places.py
 
     @property
@@ -249,12 +249,12 @@ def read_superdsc(
     if any(tensor.held for tensor in all_tensors):
         _check_exchange(op, inputs, target, nodes)
     attributes = compute["attributes_"]
-    exact = _attribute(attributes, "compute_", "int64")
+    exact = bool(_attribute(attributes, "compute_", "int64"))
     if (exact and not op.int64) or (not exact and not op.fp32):
         raise attributes.refuse(f"{op.name} does not compute in {'int64' if exact else 'fp32'}")
-    boolean = _attribute(attributes, "narrow_", "bool")
+    narrow = _attribute(attributes, "narrow_", "bool", "uint8")
     constants = _constants(dsc)
-    return DeviceOp(file, op, dims, [*inputs, target], cores, slices, constants, exact, boolean)
+    return DeviceOp(file, op, dims, [*inputs, target], cores, slices, constants, exact, narrow)
 
 
 def _check_exchange(op: Op, inputs: list[Tensor], target: Tensor, nodes: list[Reader]) -> None:
@@ -274,11 +274,14 @@ def _check_exchange(op: Op, inputs: list[Tensor], target: Tensor, nodes: list[Re
         )
 
 
-def _attribute(attributes: Reader, name: str, meant: str) -> bool:
+def _attribute(attributes: Reader, name: str, *known: str) -> str:
     field = attributes.get(name)
-    if field is not None and field.text() != meant:
-        raise field.refuse(f"{field.text()!r} is unknown, there is {meant!r}")
-    return field is not None
+    if field is None:
+        return ""
+    if field.text() not in known:
+        there_is = " and ".join(map(repr, known))
+        raise field.refuse(f"{field.text()!r} is unknown, there is {there_is}")
+    return field.text()
 
 
 def _index(field: Reader, tensors: list[Tensor]) -> Tensor:

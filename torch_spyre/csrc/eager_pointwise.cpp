@@ -1,10 +1,14 @@
 #include "eager_pointwise.h"
 
+#include <cmath>
+
+#include <ATen/Dispatch.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 
 #include "eager_plan.h"
+#include "spyre_copy.h"
 #include "spyre_dtypes.h"
 #include "spyre_int64.h"
 #include "spyre_tensor_impl.h"
@@ -74,6 +78,46 @@ void build(card::ProgramBuilder& builder, Operands tensors, const OpFunc& op,
   builder.pointwise(step);
 }
 
+/// Ops whose result jumps where operands differ in their last bit. Others take operands as they
+/// are, more exact than the dtype in which PyTorch computes.
+bool jumps(OpFunc op) {
+  switch (op) {
+    case OpFunc::equal:
+    case OpFunc::notequal:
+    case OpFunc::greaterthan:
+    case OpFunc::greaterequal:
+    case OpFunc::lesserthan:
+    case OpFunc::lesserequal:
+    case OpFunc::remainder:
+    case OpFunc::fmod:
+    case OpFunc::floordivide:
+    case OpFunc::truncdivide:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// A number as an operand in a dtype: an integer wraps around.
+double operand_number(OpFunc op, c10::ScalarType dtype, double number) {
+  if (c10::isIntegralType(dtype, /*includeBool=*/true) && std::isfinite(number))
+    return AT_DISPATCH_INTEGRAL_TYPES_AND(at::kBool, dtype, "operand_number", [&] {
+      return static_cast<double>(static_cast<scalar_t>(static_cast<std::int64_t>(number)));
+    });
+  return c10::isReducedFloatingType(dtype) && jumps(op) ? number_in(dtype, number)
+                                                        : number_for(dtype, number);
+}
+
+/// A tensor as an operand in a dtype. A tensor without dimensions may have a wider one: it takes no
+/// part in PyTorch's choice.
+at::Tensor operand_tensor(OpFunc op, c10::ScalarType dtype, const at::Tensor& tensor) {
+  const c10::ScalarType own = tensor.scalar_type();
+  const bool whole = c10::isIntegralType(dtype, /*includeBool=*/true);
+  if (own == dtype || whole != c10::isIntegralType(own, true)) return tensor;
+  const bool fits = c10::promoteTypes(own, dtype) == dtype;
+  return !fits && (whole || jumps(op)) ? tensor.to(dtype) : tensor;
+}
+
 void launch(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,
             c10::ScalarType common, std::vector<double> constants) {
   const bool whole = c10::isIntegralType(common, /*includeBool=*/true);
@@ -94,11 +138,11 @@ void launch(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> 
   Numbers numbers;
   for (const at::Tensor& input : inputs) {
     if (is_number(input)) {
-      numbers.push_back(number_for(common, input.item().toDouble()));
+      numbers.push_back(operand_number(op, common, input.item().toDouble()));
       continue;
     }
     numbers.push_back(std::nullopt);
-    tensors.push_back(on_device(input, out.device()));
+    tensors.push_back(operand_tensor(op, common, on_device(input, out.device())));
     at::assert_no_partial_overlap(out, tensors.back());
   }
   tensors.push_back(out);

@@ -221,8 +221,12 @@ Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value
               "mask with dtype ",
               mask.scalar_type());
   const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
-  // The value may be an element of what is filled.
-  const Tensor given = value.is_alias_of(self) ? value.clone() : value;
+  // The value may be an element of what is filled, or an integer too large for it.
+  Tensor given = value.is_alias_of(self) ? value.clone() : value;
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/false) &&
+      c10::isIntegralType(value.scalar_type(), /*includeBool=*/true) &&
+      c10::promoteTypes(value.scalar_type(), self.scalar_type()) != self.scalar_type())
+    given = number(element(value.item(), self.scalar_type()));
   if (at::has_internal_overlap(self) != at::MemOverlap::Yes) {
     pointwise(OpFunc::where3, self, {*expanded, given, self}, self.scalar_type());
     return self;

@@ -1,6 +1,7 @@
 #include "spyre_copy.h"
 
 #include <array>
+#include <cmath>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -128,21 +129,31 @@ std::uint64_t encode(const c10::Scalar& value, const at::Tensor& target) {
       check_int64(value.to<std::int64_t>());
       return static_cast<std::uint32_t>(value.to<std::int64_t>());  // wraps, like every int64
     case c10::ScalarType::Half:
-      value.to<c10::Half>();
-      break;
+      return encode(value.to<c10::Half>(), format);
     case c10::ScalarType::BFloat16:
-      value.to<c10::BFloat16>();
-      break;
+      return encode(number_for(c10::ScalarType::BFloat16, value.to<c10::BFloat16>()), format);
     case c10::ScalarType::Float:
       value.to<float>();
       break;
     default:
       break;
   }
-  return encode(number_for(target.scalar_type(), value.to<double>()), format);
+  return encode(value.to<double>(), format);
 }
 
 }  // namespace
+
+double number_in(c10::ScalarType dtype, double number) {
+  double host = number;
+  if (dtype == c10::ScalarType::Half) host = c10::Half(static_cast<float>(number));
+  if (dtype == c10::ScalarType::BFloat16) host = c10::BFloat16(static_cast<float>(number));
+  if (!std::isfinite(host)) host = number;  // the card's format has more range than float16
+  const DataFormat format = device_format(dtype);
+  const std::uint64_t bits = encode(number_for(dtype, host), format);
+  double held = 0;
+  runtime::platform().convert(format, &bits, DataFormat::IEEE_FP64, &held, 1, card::Narrow::none);
+  return held;
+}
 
 std::uint32_t encode_constant(double value, DataFormat format) {
   const DataFormat encoding =

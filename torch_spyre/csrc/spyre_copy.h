@@ -32,6 +32,9 @@ void fill(const at::Tensor& expanded, const c10::Scalar& value);
 /// The first element, as a CPU tensor without dimensions.
 at::Tensor element_to_host(const at::Tensor& tensor);
 
+/// What a tensor of this dtype on the card holds that was filled with a number.
+double number_in(c10::ScalarType dtype, double number);
+
 /// Device bits of a value in a format, as programs hold them.
 std::uint32_t encode_constant(double value, DataFormat format);
 

@@ -213,11 +213,20 @@ def _copy(
         whole = [offset + span], [1]
     else:  # there are gaps, which have no place on the card: more of the same, up to the offset
         size, longest = list(tensor.shape), stride.index(max(stride))
-        size[longest] += -(-offset // stride[longest])
+        if offset:
+            size[longest] += -(-offset // stride[longest])
         whole = size, stride
     with torch.spyre.device(tensor.device):  # type: ignore[attr-defined]
         storage = _C.spyre_empty_with_layout(*whole, tensor.dtype, layout)
-    return storage.as_strided(tensor.shape, stride, offset).copy_(tensor)
+    copy = storage.as_strided(tensor.shape, stride, offset)
+    once = copy
+    for dim, (size_here, step) in enumerate(zip(tensor.shape, stride, strict=True)):
+        if step == 0 and size_here > 1:  # one element for all, in both
+            if tensor.stride(dim) != 0:
+                raise RuntimeError(f"a kernel for an expanded dimension {dim} got one of elements")
+            once, tensor = once.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    once.copy_(tensor)
+    return copy
 
 
 class UnimplementedKernelRunner:

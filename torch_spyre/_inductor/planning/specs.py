@@ -9,6 +9,7 @@ from types import MappingProxyType
 import sympy
 from sympy import Expr, Symbol
 
+from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
@@ -131,6 +132,13 @@ def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[st
         info["constants"] = op.constants
     if op.exact:
         info["compute"] = "int64"
-    if str(op.output.buffer.dtype) == "torch.bool":
-        info["narrow"] = "bool"
+    if narrow := _narrowed(op):
+        info["narrow"] = narrow
     return OpSpec(op.op, bool(op.reduced), space, args, info, source=op.origin)
+
+
+def _narrowed(op: KernelOp) -> str | None:
+    """What results are brought to whose format holds more than their dtype: 0 or 1, 8 bits."""
+    dtype = str(op.output.buffer.dtype).removeprefix("torch.")
+    copied = op.op == IDENTITY_OP and op.inputs[0].buffer.dtype == op.output.buffer.dtype
+    return dtype if dtype == "bool" or (dtype == "uint8" and not copied) else None
