@@ -42,7 +42,7 @@ def _is_pointwise(target: Any) -> bool:
 def _copy(
     graph: torch.fx.Graph, user: torch.fx.Node, number: torch.fx.Node, device: torch.device
 ) -> torch.fx.Node:
-    calls = [(prims.device_put.default, (device,))]
+    calls: list[tuple[Any, tuple[Any, ...]]] = [(prims.device_put.default, (device,))]
     if number.meta["val"].dtype == torch.float64:  # which the card has not
         calls.insert(0, (prims.convert_element_type.default, (torch.float32,)))
     for op, arguments in calls:
