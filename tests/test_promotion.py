@@ -75,18 +75,23 @@ def test_and_in_compiled_graphs(dtype, wider, fresh_compiler):
                 assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
 
 
-def test_numbers_are_compared_as_the_dtype_holds_them():
-    for dtype in (torch.float16, torch.bfloat16):
-        numbers = [0.1, 1 / 3, 1000.7, -2.2, 1e-3, 123.456, 65504.0, -0.7]
-        host = torch.tensor(numbers, dtype=dtype)
-        for x in (
-            host.to("spyre"),
-            torch.stack([torch.full((), n, dtype=dtype, device="spyre") for n in numbers]),
-        ):
-            for i, number in enumerate(numbers):
-                assert (x == number).tolist() == [j == i for j in range(len(numbers))]
-                assert (x < number).tolist() == (host < number).tolist()
-                assert torch.remainder(x, number)[i].item() == 0
+NUMBERS = [0.1, 1 / 3, 1000.7, -2.2, 1e-3, 123.456, 65504.0, -0.7]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_numbers_are_compared_as_the_dtype_holds_them(dtype, fresh_compiler):
+    def compared(x):
+        return [f(x, n) for f in (torch.eq, torch.lt, torch.ge, torch.remainder) for n in NUMBERS]
+
+    host = torch.tensor(NUMBERS, dtype=dtype)
+    expected = [found.tolist() for found in compared(host)[: -len(NUMBERS)]]
+    filled = [torch.full((), number, dtype=dtype, device="spyre") for number in NUMBERS]
+    for x in (host.to("spyre"), torch.stack(filled)):
+        for function in (compared, torch.compile(compared, fullgraph=True)):
+            found = [result.tolist() for result in function(x)]
+            assert found[: -len(NUMBERS)] == expected
+            for i, rest in enumerate(found[-len(NUMBERS) :]):
+                assert rest[i] == 0
 
 
 UINT8 = {

@@ -62,13 +62,14 @@ def main() -> None:
         "  Cost cost;",
         "  bool fp32;   ///< computes in fp32",
         "  bool int64;  ///< computes in int64",
+        "  bool jumps;  ///< the result jumps where an operand differs in its last bit",
         "};",
         "",
         "inline constexpr OpInfo kOps[] = {",
         *(
             f'    {{OpFunc::{op.name}, "{op.name}", OpKind::{op.kind}, {op.inputs}, '
             f"{len(op.constants)}, Unit::{op.unit}, {boolean[op.extension]}, Cost::{op.cost}, "
-            f"{boolean[op.fp32]}, {boolean[op.int64]}}},"
+            f"{boolean[op.fp32]}, {boolean[op.int64]}, {boolean[op.jumps]}}},"
             for op in ops
         ),
         "};",

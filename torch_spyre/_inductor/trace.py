@@ -282,7 +282,7 @@ class Tracer(DefaultHandler):
         if key not in self.known:
             buffer = self.new_local(dtype, list(self.space.values()))
             index = self.own_index(buffer)
-            inputs = [self.materialised(value) for value in values]
+            inputs = [self.materialised(value, OPS[opfunc].jumps) for value in values]
             op = KernelOp(opfunc, self.space, inputs, Access(buffer, index), constants)
             self.append_op(op, values)
             self.known[key] = Value(dtype, Access(buffer, index))
@@ -294,16 +294,21 @@ class Tracer(DefaultHandler):
         op.origin = self.origin
         self.ops.append(op)
 
-    def materialised(self, value: Value) -> Access:
-        """Where the card finds the value; literals live in constants of one element."""
+    def materialised(self, value: Value, as_held: bool = False) -> Access:
+        """Where the card finds the value; literals live in constants of one element.
+
+        As in eager, a number is not rounded to a short dtype, but for ops to which it has to be as
+        a tensor holds it.
+        """
         if value.access is not None:
             return value.access
         if value.counted is not None:
             return self._ramp(value.counted, value.dtype)
         assert value.number is not None
         dtype = value.dtype
-        if dtype in SHORT_FLOATS and (has_symbols([value.number]) or not _is_short(value.number)):
-            dtype = torch.float32  # as in eager: a number is not rounded before it is used
+        symbolic = has_symbols([value.number])
+        if dtype in SHORT_FLOATS and (symbolic or not (as_held or _is_short(value.number))):
+            dtype = torch.float32
         return Access(self.constant_buffer(value.number, dtype), LinearIndex(0, {}))
 
     def _ramp(self, index: LinearIndex, dtype: torch.dtype) -> Access:

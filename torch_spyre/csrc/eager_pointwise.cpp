@@ -78,34 +78,15 @@ void build(card::ProgramBuilder& builder, Operands tensors, const OpFunc& op,
   builder.pointwise(step);
 }
 
-/// Ops whose result jumps where operands differ in their last bit. Others take operands as they
-/// are, more exact than the dtype in which PyTorch computes.
-bool jumps(OpFunc op) {
-  switch (op) {
-    case OpFunc::equal:
-    case OpFunc::notequal:
-    case OpFunc::greaterthan:
-    case OpFunc::greaterequal:
-    case OpFunc::lesserthan:
-    case OpFunc::lesserequal:
-    case OpFunc::remainder:
-    case OpFunc::fmod:
-    case OpFunc::floordivide:
-    case OpFunc::truncdivide:
-      return true;
-    default:
-      return false;
-  }
-}
-
-/// A number as an operand in a dtype: an integer wraps around.
+/// A number as an operand in a dtype: an integer wraps around. A float is more exact than what the
+/// dtype holds, where that does no harm.
 double operand_number(OpFunc op, c10::ScalarType dtype, double number) {
   if (c10::isIntegralType(dtype, /*includeBool=*/true) && std::isfinite(number))
     return AT_DISPATCH_INTEGRAL_TYPES_AND(at::kBool, dtype, "operand_number", [&] {
       return static_cast<double>(static_cast<scalar_t>(static_cast<std::int64_t>(number)));
     });
-  return c10::isReducedFloatingType(dtype) && jumps(op) ? number_in(dtype, number)
-                                                        : number_for(dtype, number);
+  return c10::isReducedFloatingType(dtype) && op_info(op).jumps ? number_in(dtype, number)
+                                                                : number_for(dtype, number);
 }
 
 /// A tensor as an operand in a dtype. A tensor without dimensions may have a wider one: it takes no
@@ -115,7 +96,7 @@ at::Tensor operand_tensor(OpFunc op, c10::ScalarType dtype, const at::Tensor& te
   const bool whole = c10::isIntegralType(dtype, /*includeBool=*/true);
   if (own == dtype || whole != c10::isIntegralType(own, true)) return tensor;
   const bool fits = c10::promoteTypes(own, dtype) == dtype;
-  return !fits && (whole || jumps(op)) ? tensor.to(dtype) : tensor;
+  return !fits && (whole || op_info(op).jumps) ? tensor.to(dtype) : tensor;
 }
 
 void launch(OpFunc op, const at::Tensor& out, std::initializer_list<at::Tensor> inputs,

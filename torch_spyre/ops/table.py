@@ -53,6 +53,7 @@ class Op:
     formats: tuple[str, ...]  # as machine.toml calls them; empty for an extension
     fp32: bool  # computes in fp32
     int64: bool  # computes in int64
+    jumps: bool
     cost: str
     instead: str | None
     numerics: str
@@ -75,6 +76,7 @@ def _op(name: str, kind: str, row: dict[str, Any]) -> Op:
         formats=tuple(entry for short in formats for entry in FORMATS[short]),
         fp32=fp32,
         int64=int64,
+        jumps=row.pop("jumps", False),
         cost=row.pop("cost", KINDS[kind]),
         instead=instead,
         **row,
