@@ -7,6 +7,7 @@ calls: expressions over the names made in RUNNER.
 import json
 from pathlib import Path
 
+import torch  # noqa: F401  (has the libraries that _C needs)
 from subprocesses import fresh
 
 from torch_spyre import _C
