@@ -169,6 +169,23 @@ def test_unknown_op():
     refused(edited("add", edit), r"computeOp_\[0\]\.opFuncName", "no op is called 'frobnicate'")
 
 
+def test_results_without_places():
+    def edit(top, dsc):
+        dsc["labeledDs_"][2]["scale_"] = [1, -2]
+
+    refused(
+        edited("broadcast", edit), r"labeledDs_\.2\.scale_", r"\d+ results along out and one place"
+    )
+
+
+@pytest.mark.parametrize("table", ["labeledDs_", "scheduleTree_"])
+def test_tensors_out_of_order(table):
+    def edit(top, dsc):
+        dsc[table].insert(0, dsc[table][0])
+
+    refused(edited("add", edit), rf"{table}\[1\]\.ldsIdx_", "expected 1")
+
+
 def test_symbol_without_a_value():
     def edit(top, dsc):
         starts(dsc, 1)["[2, 0, 0]"] = "-99"

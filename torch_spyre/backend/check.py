@@ -51,6 +51,7 @@ class _Checker:
         self._check_lx_is_written(op, inputs)
         _check_split_k(op)
         _check_outputs_apart(op, output)
+        _check_result_is_whole(op)
         for region in inputs:
             _check_overlap(op, region, output)
         if output.place.operand == SCRATCHPAD:
@@ -177,6 +178,21 @@ def _check_outputs_apart(op: DeviceOp, output: Region) -> None:
         raise _refuse(
             op, tensor, "cores write overlapping parts; start each where its slice of the tensor is"
         )
+
+
+def _check_result_is_whole(op: DeviceOp) -> None:
+    """Only a reduction and a product have more to read than places for results."""
+    if op.op.kind not in ("pointwise", "move"):
+        return
+    for dim in op.dims:
+        most = min(dim.chunk, dim.size)  # of a core
+        if most > 1 and not op.output.has(dim.label):
+            raise MalformedBundle(
+                op.file,
+                f"labeledDs_.{op.output.index}.scale_",
+                f"{op.op.name} has {most} results along {dim.label} and one place for them; "
+                "give the output this dimension, or use a reduction",
+            )
 
 
 def _check_overlap(op: DeviceOp, source: Region, output: Region) -> None:

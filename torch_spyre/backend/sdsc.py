@@ -345,6 +345,9 @@ def _slices(table: Reader, dims: list[Dim], cores: int, known: CoreMaps) -> list
 
 def _tensor(dsc: Reader, index: int, node: Reader, dims: list[Dim], cores: int) -> Tensor:
     labeled = dsc["labeledDs_"][index]
+    for each in (labeled, node):
+        if each["ldsIdx_"].integer() != index:
+            raise each["ldsIdx_"].refuse(f"tensors come in their order: expected {index}")
     layout = dsc["primaryDsInfo_"][labeled["dsType_"].text()]
     format_name = labeled["dataFormat_"].text()
     if format_name not in FORMATS:
