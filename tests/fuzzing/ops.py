@@ -57,8 +57,9 @@ def destination(d, world, shape, device, *read, same=False):
     return out if check(world, out, *read) else None
 
 
-def with_out(d, world, shape, device, call, *read, same=False, suits=None):
-    """Runs `call` with an out= argument; `call` has a `{out}` in it."""
+def with_out(d, world, shape, device, call, *read, same=False, suits=None, then=""):
+    """Runs `call` with an out= argument; `call` has a `{out}` in it. What is new is
+    taken with what `then` says."""
     out = destination(d, world, shape, device, *read, same=same)
     if out is None or (suits and not suits(world.peek(out))):
         return
@@ -66,7 +67,7 @@ def with_out(d, world, shape, device, call, *read, same=False, suits=None):
     if NAME.match(out):
         change(world, out, statement)
     else:
-        world.make(statement, device)
+        world.make(statement + then, device)
 
 
 # -------------------------------------------------------------------------------------- pointwise
@@ -77,12 +78,17 @@ def in_place(d, world):
     if t is None:
         return
     here, device = world.peek(t), world.device_of(t)
-    kind = d.choose(["scalar", "binary", "unary", "fill", "masked_fill", "clamp", "addcmul"])
+    kind = d.choose(
+        ["scalar", "binary", "unary", "fill", "masked_fill", "clamp", "addcmul", "scale"]
+    )
     if kind == "unary":
         change(world, t, f"{t}.{d.choose([u for u in UNARY if u != 'positive'])}_()")
     elif kind == "scalar":
         op = d.choose(["add", "sub", "mul", "eq", "gt", "remainder", "clamp_min", "clamp_max"])
         change(world, t, f"{t}.{op}_({d.integer(1, 5)})")
+    elif kind == "scale":  # numbers that are not whole, for a moment
+        if here.dtype in FLOATS:
+            change(world, t, f"{t}.mul_({d.choose([0.5, 0.25, 0.75, 1.5, -0.5])}).floor_()")
     elif kind == "fill":
         change(world, t, f"{t}.{d.choose(['zero_()', 'fill_(3)', 'fill_(1)'])}")
     elif kind == "clamp":
@@ -119,11 +125,19 @@ def binary(d, world):
         return
     if d.chance(4) and isinstance(world.peek(b), torch.Tensor):
         a, b = b, a
+    then = ".contiguous()" if laid_out_as_a_copy(*map(world.peek, (a, b))) else ""
     if d.chance(2):
-        world.make(f"torch.{op}({a}, {b})", device)
+        world.make(f"torch.{op}({a}, {b}){then}", device)
     else:
         call = f"torch.{op}({a}, {b}{{out}})"
-        with_out(d, world, tuple(t.shape), device, call, a, b, same=True)
+        with_out(d, world, tuple(t.shape), device, call, a, b, same=True, then=then)
+
+
+def laid_out_as_a_copy(*operands):
+    """Whether the CPU, which copies operands to the common dtype first, lays a result out as such a
+    copy lies. Other devices and fake tensors go by the operand, which may have gaps."""
+    common = torch.result_type(*operands)
+    return any(t.to(common).stride() != t.stride() for t in operands if isinstance(t, torch.Tensor))
 
 
 def unary(d, world):

@@ -25,7 +25,7 @@ LINES = [
     "z = torch.cat([z, y], 0)[1:-1]",
     "z = z.amax(-1, keepdim=True) + y",
     "z = z.flip(0)",
-    "z = torch.clamp(z, 1, 3)",
+    "z = torch.clamp(z, -3 if z.dtype.is_signed else 1, 3)",
     "z = (z > 0).to(y.dtype) + y",
     "z = z[..., 1:] + y[..., :-1]",
 ]

@@ -33,14 +33,15 @@ def empty_in_layout(shape, dtype, device, sizes, strides, format):
 
 def function(source, device, dynamic=None):
     """`f` of this source; on the card compiled, once for each source."""
+    config = torch._dynamo.config
+    if config.recompile_limit < 10_000:  # every thread has settings of its own
+        config.recompile_limit = config.accumulated_recompile_limit = 10_000
     key = (source, dynamic, torch.device(device).type)
     if key not in FUNCTIONS:
         scope = {"torch": torch}
         exec(source, scope)
         FUNCTIONS[key] = scope["f"]
         if torch.device(device).type == "spyre":
-            torch._dynamo.config.recompile_limit = 10_000
-            torch._dynamo.config.accumulated_recompile_limit = 10_000
             FUNCTIONS[key] = torch.compile(scope["f"], fullgraph=True, dynamic=dynamic)
     return FUNCTIONS[key]
 
