@@ -297,8 +297,8 @@ class Tracer(DefaultHandler):
     def materialised(self, value: Value, as_held: bool = False) -> Access:
         """Where the card finds the value; literals live in constants of one element.
 
-        As in eager, a number is not rounded to a short dtype, but for ops to which it has to be as
-        a tensor holds it.
+        As in eager, a number of a short dtype is float32, which is more exact; with ``as_held`` it
+        is rounded as a tensor of that dtype would hold it.
         """
         if value.access is not None:
             return value.access

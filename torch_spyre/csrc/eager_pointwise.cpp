@@ -78,8 +78,8 @@ void build(card::ProgramBuilder& builder, Operands tensors, const OpFunc& op,
   builder.pointwise(step);
 }
 
-/// A number as an operand in a dtype: an integer wraps around. A float is more exact than what the
-/// dtype holds, where that does no harm.
+/// A number as an operand in a dtype. An integer wraps around. A float is rounded only where the
+/// result would jump: it may be more exact than what the dtype holds.
 double operand_number(OpFunc op, c10::ScalarType dtype, double number) {
   if (c10::isIntegralType(dtype, /*includeBool=*/true) && std::isfinite(number))
     return AT_DISPATCH_INTEGRAL_TYPES_AND(at::kBool, dtype, "operand_number", [&] {

@@ -111,6 +111,15 @@ std::uint64_t encode(double value, DataFormat format) {
   return bits;
 }
 
+/// A number as a CPU tensor of the dtype has it, from where it would come to the card.
+double rounded_on_host(c10::ScalarType dtype, double number) {
+  double host = number;
+  if (dtype == c10::ScalarType::Half) host = c10::Half(static_cast<float>(number));
+  if (dtype == c10::ScalarType::BFloat16) host = c10::BFloat16(static_cast<float>(number));
+  // The card's format has more range than float16.
+  return number_for(dtype, std::isfinite(host) ? host : number);
+}
+
 /// Checked like torch.full: a value that the dtype cannot hold is refused.
 std::uint64_t encode(const c10::Scalar& value, const at::Tensor& target) {
   const DataFormat format = layout_of(target).device_dtype;
@@ -129,27 +138,25 @@ std::uint64_t encode(const c10::Scalar& value, const at::Tensor& target) {
       check_int64(value.to<std::int64_t>());
       return static_cast<std::uint32_t>(value.to<std::int64_t>());  // wraps, like every int64
     case c10::ScalarType::Half:
-      return encode(value.to<c10::Half>(), format);
+      value.to<c10::Half>();
+      break;
     case c10::ScalarType::BFloat16:
-      return encode(number_for(c10::ScalarType::BFloat16, value.to<c10::BFloat16>()), format);
+      value.to<c10::BFloat16>();
+      break;
     case c10::ScalarType::Float:
       value.to<float>();
       break;
     default:
       break;
   }
-  return encode(value.to<double>(), format);
+  return encode(rounded_on_host(target.scalar_type(), value.to<double>()), format);
 }
 
 }  // namespace
 
 double number_in(c10::ScalarType dtype, double number) {
-  double host = number;
-  if (dtype == c10::ScalarType::Half) host = c10::Half(static_cast<float>(number));
-  if (dtype == c10::ScalarType::BFloat16) host = c10::BFloat16(static_cast<float>(number));
-  if (!std::isfinite(host)) host = number;  // the card's format has more range than float16
   const DataFormat format = device_format(dtype);
-  const std::uint64_t bits = encode(number_for(dtype, host), format);
+  const std::uint64_t bits = encode(rounded_on_host(dtype, number), format);
   double held = 0;
   runtime::platform().convert(format, &bits, DataFormat::IEEE_FP64, &held, 1, card::Narrow::none);
   return held;

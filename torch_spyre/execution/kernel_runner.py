@@ -223,7 +223,10 @@ def _copy(
     for dim, (size_here, step) in enumerate(zip(tensor.shape, stride, strict=True)):
         if step == 0 and size_here > 1:  # one element for all, in both
             if tensor.stride(dim) != 0:
-                raise RuntimeError(f"a kernel for an expanded dimension {dim} got one of elements")
+                raise RuntimeError(
+                    f"a kernel was compiled for a tensor that is expanded along dimension {dim}, "
+                    f"and got one of strides {tuple(tensor.stride())}"
+                )
             once, tensor = once.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
     once.copy_(tensor)
     return copy

@@ -138,7 +138,7 @@ def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[st
 
 
 def _narrowed(op: KernelOp) -> str | None:
-    """What results are brought to whose format holds more than their dtype: 0 or 1, 8 bits."""
+    """The dtype of the result, if its format also holds numbers that the dtype has not."""
     dtype = str(op.output.buffer.dtype).removeprefix("torch.")
     copied = op.op == IDENTITY_OP and op.inputs[0].buffer.dtype == op.output.buffer.dtype
     return dtype if dtype == "bool" or (dtype == "uint8" and not copied) else None
