@@ -82,6 +82,7 @@ def test_float32(name):
     assert set(fallback_counts()) == set(justified_fallbacks(name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["granite", "granitemoe", "bert"])
 def test_other_dtypes_compiled(name, dtype, fresh_compiler):
@@ -112,6 +113,7 @@ def test_padded_batch_in_float32(name):
     assert rms_difference(ours[real], this.exact[real]) <= this.error / 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["granite", "gptoss", "modernbert"])
 def test_padded_batch_compiled(name, fresh_compiler):
     this, real = padded_case(name)
@@ -122,6 +124,7 @@ def test_padded_batch_compiled(name, fresh_compiler):
     assert set(fallback_counts()) == set(justified_fallbacks(name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prepared", [lambda m: m, compiled], ids=["op by op", "compiled"])
 @pytest.mark.parametrize("name", ["gemma2", "qwen3"])
 def test_padded_batch_in_bfloat16_with_a_mask_of_its_least_number(name, prepared, fresh_compiler):

@@ -149,6 +149,7 @@ def _to_host(leaf: Any) -> Any:
     return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # samples use what PyTorch deprecates
 @pytest.mark.parametrize("name", opinfo.OPS)
 def test_compiled_op(name: str, record_property: Any) -> None:
