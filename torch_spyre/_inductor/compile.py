@@ -15,12 +15,12 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.exc import ShortenTraceback
 from torch._dynamo.utils import counters
 from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
-from torch._inductor import ir
 from torch._inductor.exc import InductorError
 from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import RegionalOutputCode
@@ -160,8 +160,6 @@ def spyre_compilation() -> Iterator[None]:
         patches.loops_as_lowered(),
         patches.plain_tensors(),
         patches.changed_nodes_only(),
-        # A value that is used twice is computed once.
-        mock.patch.object(ir.Loops, "has_large_inner_fn", return_value=True),
     ):
         yield
 
@@ -261,6 +259,7 @@ def compile_spyre(
         hinted = HintedGraph(hints, wanted.dims, wanted.dim_sizes)
         try:
             with (
+                compile_lock,
                 inductor_config.patch(settings),
                 spyre_compilation(),
                 mock.patch.object(GraphLowering, "spyre_hints", hinted, create=True),
@@ -271,6 +270,7 @@ def compile_spyre(
             return op_by_op(gm, reason_of(error))
 
     with (
+        compile_lock,
         uncollected(),
         patches.patterns_when_needed(),
         patches.plain_graphs() as plain,
