@@ -49,9 +49,9 @@ class Result:
 
 def clean_environment(**changes: object) -> dict[str, str]:
     """This process's environment without the package's variables, plus `changes`."""
-    from torch_spyre.environment import VARIABLES
+    from torch_spyre.environment import KNOBS
 
-    ours = {variable.name for variable in VARIABLES}
+    ours = {name for knob in KNOBS.values() for name in knob.variables}
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     return environment | {name: str(value) for name, value in changes.items()}
 

@@ -258,7 +258,9 @@ print(json.dumps([code.count("run_together("), traffic, bits]))
 
 
 def test_a_share_of_a_card_plans_every_kernel_for_itself():
-    together, share, bits = forked(ON_A_SHARE, FLEX_DEVICE="VF", LX_ACROSS_KERNELS=1).value
+    together, share, bits = forked(
+        ON_A_SHARE, FLEX_DEVICE="VF", TORCH_SPYRE_LX_ACROSS_KERNELS=1
+    ).value
     assert together == 0
     x = torch.linspace(-3, 3, 64 * 256).reshape(64, 256).half().to("spyre")
     assert traffic(spent(softmax, x)) < share

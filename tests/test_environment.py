@@ -11,39 +11,30 @@ from subprocesses import Result, forked, fresh
 
 from torch_spyre.__main__ import main
 from torch_spyre._C import SpyreTensorLayout
-from torch_spyre.environment import VARIABLES
+from torch_spyre.environment import KNOBS, InvalidValue
 from torch_spyre.machine import load
 from torch_spyre.tools import layout_picture
 
 ROOT = Path(__file__).parents[1]
-NAMES = [variable.name for variable in VARIABLES]
+NAMES = [name for knob in KNOBS.values() for name in knob.variables]
 
-# Calls that read a variable, in C++ and Python, and texts that look like the name of one.
-READS = re.compile(
-    r"""(?:getenv|environment(?:_\w+)?|environ\.get)\(\s*["'](\w+)["']|environ\[["'](\w+)["']\]"""
-)
-NAME_LIKE = re.compile(r'"((?:SPYRE_|TORCH_SPYRE_|AIU_|FLEX_|LOCAL_RANK|IS_INDUCTOR_)[A-Z0-9_]*)"')
+# Places that read variables whose names they do not know; all others go through the table.
+READERS = {
+    "environment.py",
+    "environment.cpp",
+    "spyre_environment.cpp",
+    "logging_config.py",  # PyTorch's TORCH_LOGS
+}
+READS = re.compile(r"getenv\(|os\.environ|secure_getenv")
 
 
 def sources() -> list[Path]:
-    files = [
+    return [
         path
         for folder in ("torch_spyre", "card/src", "card/include")
         for pattern in ("*.py", "*.cpp", "*.h")
         for path in (ROOT / folder).rglob(pattern)
     ]
-    return [path for path in files if path.name != "environment.py"]
-
-
-def found_in_sources() -> dict[str, Path]:
-    found = {}
-    for path in sources():
-        text = path.read_text()
-        for match in READS.finditer(text):
-            found[match[1] or match[2]] = path
-        for match in NAME_LIKE.finditer(text):
-            found[match[1]] = path
-    return found
 
 
 def output(capsys, *arguments: str) -> str:
@@ -70,28 +61,79 @@ def test_the_sources_are_found():
     assert {"spyre_runtime.cpp", "environment.cpp", "__init__.py", "convert.cpp"} <= names
 
 
-def test_every_variable_that_is_read_is_listed():
-    unlisted = {name: path.name for name, path in found_in_sources().items() if name not in NAMES}
-    assert not unlisted
+def test_only_the_readers_of_the_table_read_the_environment():
+    found = {path.name for path in sources() if READS.search(path.read_text())}
+    assert found == READERS
 
 
-def test_every_variable_that_is_listed_is_read():
-    assert not set(NAMES) - set(found_in_sources())
+def test_every_knob_is_used():
+    text = "\n".join(path.read_text() for path in sources())
+    for knob in KNOBS.values():
+        camel = "".join(word.capitalize() for word in knob.name.split("_"))
+        names = [rf'KNOBS\["{knob.name}"\]', rf"knobs::k{camel}\b"]
+        if knob.group == "compiler":
+            names = [rf"config\.{knob.name}\b"]
+        assert re.search("|".join(names), text), knob.name
 
 
-def test_variables_are_listed_once_and_say_what_they_do():
+def test_knobs_have_names_of_their_own_and_say_what_they_do():
     assert len(NAMES) == len(set(NAMES))
-    for variable in VARIABLES:
-        assert variable.default
-        assert len(variable.meaning) > 10
+    given = {"AIU_WORLD_SIZE", "FLEX_DEVICE", "LOCAL_RANK", "DUMP_SPYRE_CODE",
+             "IS_INDUCTOR_SPAWNED_SUBPROCESS"}  # fmt: skip
+    for knob in KNOBS.values():
+        assert knob.variable in given or re.match("(TORCH_)?SPYRE_", knob.variable)
+        assert knob.default_text
+        assert len(knob.meaning) > 10
 
 
-def test_a_variable_knows_its_value(monkeypatch):
-    variable = next(v for v in VARIABLES if v.name == "SPYRE_CARD_SIMD")
+def test_defaults_have_a_meaning():
+    for knob in KNOBS.values():
+        if knob.kind != "bytes" and knob.default is not None:
+            assert knob.accepts(knob.default), knob
+
+
+def test_the_solvers_are_those_of_the_table():
+    from torch_spyre._inductor.scratchpad import SOLVERS
+
+    assert KNOBS["layout_solver"].choices == tuple(SOLVERS)
+
+
+def test_a_knob_knows_what_the_process_has(monkeypatch):
+    knob = KNOBS["card_simd"]
     monkeypatch.delenv("SPYRE_CARD_SIMD", raising=False)
-    assert variable.value is None
+    assert knob.text is None
     monkeypatch.setenv("SPYRE_CARD_SIMD", "avx2")
-    assert variable.value == "avx2"
+    assert knob.text == "avx2"
+
+
+def test_the_public_name_counts_if_the_other_one_is_not_set(monkeypatch):
+    knob = KNOBS["sencores"]
+    for name in knob.variables:
+        monkeypatch.delenv(name, raising=False)
+    assert knob.read() == 32
+    monkeypatch.setenv("SENCORES", "4")
+    assert knob.read() == 4
+    monkeypatch.setenv("TORCH_SPYRE_SENCORES", "5")
+    assert knob.read() == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "legal"),
+    [
+        ("sencores", "0", "a whole number from 1 to 32"),
+        ("sencores", "many", "a whole number from 1 to 32"),
+        ("max_buckets", "2.5", "a whole number from 1"),
+        ("dxp_lx_frac_avail", "1.5", "a number from 0 to 1"),
+        ("lx_planning", "maybe", "one of 1, true, yes, on, or of 0, false, no, off"),
+        ("layout_solver", "nope", "default or greedy"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(name, text, legal, monkeypatch):
+    monkeypatch.setenv(KNOBS[name].variable, text)
+    with pytest.raises(InvalidValue) as caught:
+        KNOBS[name].read()
+    assert f"{KNOBS[name].variable} value {text!r}" in str(caught.value)
+    assert legal in str(caught.value)
 
 
 # ----------------------------------------------------------------------- documentation cannot drift
@@ -170,8 +212,8 @@ def test_env_shows_values_and_defaults(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("SPYRE_CARD_THREADS", "123")
     text = output(capsys, "env")
-    for variable in VARIABLES:
-        assert variable.name in text
+    for name in NAMES:
+        assert name in text
     line = next(line for line in text.splitlines() if "SPYRE_CARD_THREADS" in line)
     assert "123" in line
 

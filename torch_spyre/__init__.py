@@ -40,7 +40,6 @@ def __getattr__(name: str) -> object:
 def _autoload() -> None:
     """Register the device with PyTorch, once. Called at the end of ``import torch``."""
     import atexit
-    import os
 
     import torch
 
@@ -52,6 +51,7 @@ def _autoload() -> None:
 
     from torch_spyre import _C, device, logging_config, patches, public_names, shutdown
     from torch_spyre.backend import cache_artifact
+    from torch_spyre.environment import KNOBS
     from torch_spyre.ops import experts as experts  # kernels of ops that others define
     from torch_spyre.ops import fallbacks as fallbacks  # tells Python about fallbacks
 
@@ -63,5 +63,5 @@ def _autoload() -> None:
     cache_artifact.register()
     logging_config.initialize()
     atexit.register(shutdown.shut_down)
-    if os.environ.get("IS_INDUCTOR_SPAWNED_SUBPROCESS", "0") != "0":
+    if KNOBS["compile_worker"].read():
         _C._mark_bad_fork()  # a compile worker must not open the parent's card

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch_spyre.environment import VARIABLES
+from torch_spyre.environment import KNOBS, Knob
 from torch_spyre.tools import explain_command, models_command, ops_command
 from torch_spyre.tools.tables import Table, size
 from torch_spyre.version import __version__
@@ -174,15 +174,21 @@ def _info(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _env(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if options.markdown:
         table = Table(["variable", "default", "meaning"])
-        for variable in VARIABLES:
-            table.add(f"`{variable.name}`", variable.default, variable.meaning)
+        for knob in KNOBS.values():
+            names = " or ".join(f"`{name}`" for name in knob.variables)
+            table.add(names, knob.default_text, f"{_reader(knob)}{knob.meaning}")
         print(table.markdown())
         return 0
     table = Table(["variable", "here", "default", "meaning"], title="Environment variables")
-    for variable in VARIABLES:
-        table.add(variable.name, variable.value or "", variable.default, variable.meaning)
+    for knob in KNOBS.values():
+        meaning = f"{_reader(knob)}{knob.meaning}"
+        table.add(" or ".join(knob.variables), knob.text or "", knob.default_text, meaning)
     table.show()
     return 0
+
+
+def _reader(knob: Knob) -> str:
+    return "compiler: " if knob.group == "compiler" else ""
 
 
 def _machine(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

@@ -13,6 +13,8 @@ import logging
 import os
 from typing import Any
 
+from torch_spyre.environment import KNOBS
+
 FORMAT = "[%(levelname)s] [%(name)s] %(message)s"  # of log files
 
 COMPONENTS = {
@@ -154,10 +156,9 @@ def _entries() -> list[str]:
 def _legacy_level() -> LogLevel | None:
     """Of ``spyre.inductor``, by variables older than our names in ``TORCH_LOGS``; that one, if it
     is set, decides alone."""
-    switch = os.environ.get("SPYRE_INDUCTOR_LOG", "").strip().lower()
-    if any(_entries()) or switch not in ("1", "true", "yes", "on"):
+    if any(_entries()) or not KNOBS["inductor_log"].read():
         return None
-    name = os.environ.get("SPYRE_INDUCTOR_LOG_LEVEL", "").strip().upper() or "INFO"
+    name = KNOBS["inductor_log_level"].read().upper()
     if name not in LogLevel.__members__:
         known = ", ".join(LogLevel.__members__)
         raise ValueError(f"invalid SPYRE_INDUCTOR_LOG_LEVEL value {name!r}: one of {known}")
@@ -170,7 +171,7 @@ def _follow_legacy() -> None:
     level = _legacy_level()
     if level is not None:  # PyTorch sets the levels of all names after us, from this state
         log_state.enable_log("spyre.inductor", level)
-    path = os.environ.get("SPYRE_LOG_FILE")
+    path = KNOBS["log_file"].read()
     if path:
         set_log_file(path)
 

@@ -207,7 +207,7 @@ bool has_f16c() {
 }  // namespace
 
 Dl16Specials dl16_specials() {
-  static const bool merged = choice("SPYRE_DL16_SPECIALS", {"ieee", "merged"}, 0) == 1;
+  static const bool merged = choice(knobs::kDl16Specials) == 1;
   return merged ? Dl16Specials::merged : Dl16Specials::ieee;
 }
 
@@ -225,8 +225,7 @@ bool simd_available(SimdLevel level) {
 
 SimdLevel simd() {
   static const SimdLevel level = [] {
-    auto wanted = static_cast<SimdLevel>(choice("SPYRE_CARD_SIMD", {"baseline", "avx2", "avx512"},
-                                                static_cast<std::size_t>(SimdLevel::avx512)));
+    auto wanted = static_cast<SimdLevel>(choice(knobs::kCardSimd));
     // Asked for more than there is: the best there is.
     while (!simd_available(wanted)) wanted = static_cast<SimdLevel>(static_cast<int>(wanted) - 1);
     return wanted;

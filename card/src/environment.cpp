@@ -13,10 +13,6 @@ namespace spyre::card {
 
 namespace {
 
-constexpr std::uint64_t kSmallestCard = std::uint64_t{64} << 10;
-constexpr std::int64_t kMostThreads = 1024;
-constexpr std::uint64_t kDefaultWarmBytes = std::uint64_t{256} << 20;
-
 std::optional<std::string> variable_text(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text || !*text) return std::nullopt;
@@ -41,19 +37,21 @@ std::optional<int> unit_shift(std::string_view unit) {
   return 10 * (static_cast<int>(letter) + 1);
 }
 
-std::uint64_t bytes_from(const char* variable, std::uint64_t otherwise, std::uint64_t lowest) {
-  const auto text = variable_text(variable);
-  return text ? parse_bytes(variable, *text, lowest, kDefaultCardBytes) : otherwise;
+std::uint64_t bytes_from(const knobs::Bytes& knob) {
+  const auto text = variable_text(knob.variable);
+  return text ? parse_bytes(knob.variable, *text, knob.lowest, knob.highest) : knob.otherwise;
 }
 
-int number_from(const char* variable, int otherwise, std::int64_t highest) {
-  const auto text = variable_text(variable);
-  if (!text) return otherwise;
+int number_from(const knobs::Number& knob) {
+  const auto text = variable_text(knob.variable);
+  if (!text) return static_cast<int>(knob.otherwise);
   int number = 0;
   const char* const end = text->data() + text->size();
   const auto [rest, problem] = std::from_chars(text->data(), end, number);
-  if (problem != std::errc() || rest != end || number < 1 || number > highest)
-    refuse(variable, *text, "give a number from 1 to " + std::to_string(highest));
+  if (problem != std::errc() || rest != end || number < knob.lowest || number > knob.highest)
+    refuse(knob.variable, *text,
+           "give a number from " + std::to_string(knob.lowest) + " to " +
+               std::to_string(knob.highest));
   return number;
 }
 
@@ -90,33 +88,28 @@ std::string bytes_text(std::uint64_t bytes) {
   return short_bytes_text(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
 
-int soft_cards() { return number_from("SPYRE_SOFT_CARDS", 1, kMaxCards); }
+int soft_cards() { return number_from(knobs::kSoftCards); }
 
 int card_threads() {
-  if (variable_text("SPYRE_CARD_THREADS"))
-    return number_from("SPYRE_CARD_THREADS", 1, kMostThreads);
-  return usable_processors();
+  const int wanted = number_from(knobs::kCardThreads);
+  return wanted ? wanted : usable_processors();
 }
 
-std::size_t choice(const char* variable, std::initializer_list<std::string_view> legal,
-                   std::size_t otherwise) {
-  const auto text = variable_text(variable);
-  if (!text) return otherwise;
-  const auto found = std::find(legal.begin(), legal.end(), *text);
-  if (found != legal.end()) return static_cast<std::size_t>(found - legal.begin());
+std::size_t choice(const knobs::Choice& knob) {
+  const auto text = variable_text(knob.variable);
+  if (!text) return knob.otherwise;
+  const auto found = std::find(knob.words.begin(), knob.words.end(), *text);
+  if (found != knob.words.end()) return static_cast<std::size_t>(found - knob.words.begin());
   std::string list;
-  for (const std::string_view word : legal) list += (list.empty() ? "" : ", ") + std::string(word);
-  refuse(variable, *text, "it is one of " + list);
+  for (const std::string_view word : knob.words)
+    list += (list.empty() ? "" : ", ") + std::string(word);
+  refuse(knob.variable, *text, "it is one of " + list);
 }
 
-bool card_check() { return choice("SPYRE_CARD_CHECK", {"0", "1"}, 0) == 1; }
+bool card_check() { return choice(knobs::kCardCheck) == 1; }
 
-std::uint64_t card_memory_bytes() {
-  return bytes_from("SPYRE_CARD_MEMORY", kDefaultCardBytes, kSmallestCard);
-}
+std::uint64_t card_memory_bytes() { return bytes_from(knobs::kCardMemory); }
 
-std::uint64_t card_warm_bytes() {
-  return bytes_from("SPYRE_CARD_WARM_BYTES", kDefaultWarmBytes, 0);
-}
+std::uint64_t card_warm_bytes() { return bytes_from(knobs::kCardWarmBytes); }
 
 }  // namespace spyre::card

@@ -1,19 +1,12 @@
-// The environment variables of the software card, and sizes as people write them.
-//
-//   SPYRE_SOFT_CARDS       cards in this machine, 1..8, default 1
-//   SPYRE_CARD_MEMORY      memory of one card, 64K..128G, default 128G
-//   SPYRE_CARD_WARM_BYTES  freed memory a card keeps for reuse, 0..128G, default 64M
-//   SPYRE_CARD_THREADS     host threads, 1..1024, default one a processor that this process may use
-//   SPYRE_CARD_CHECK       1: every stream checks what it runs (checker.h), default 0
-//   SPYRE_CARD_SIMD        vector instructions (convert.h)
-//   SPYRE_DL16_SPECIALS    special values of DLFloat16 (formats.h)
-//   SPYRE_ACCUMULATION     how sums of DLFloat16 accumulate (accumulation.h)
+// The knobs of the software card, read from the environment, and sizes as people write them.
+// torch_spyre/knobs.toml says which there are, and what they mean.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
+
+#include "spyre/knobs.h"
 
 namespace spyre::card {
 
@@ -34,8 +27,7 @@ std::uint64_t card_warm_bytes();
 int card_threads();
 bool card_check();
 
-/// Index of the variable's value in `legal`; throws, listing them, if it is none of these.
-std::size_t choice(const char* variable, std::initializer_list<std::string_view> legal,
-                   std::size_t otherwise);
+/// Which of its words the variable has; throws, listing them, if it is none of these.
+std::size_t choice(const knobs::Choice& knob);
 
 }  // namespace spyre::card

@@ -9,7 +9,6 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -44,40 +43,11 @@ from torch_spyre._inductor.hints import Hint, hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
 from torch_spyre._inductor.propagate_named_dims import declared_sizes, dims_of_tensor
-from torch_spyre._inductor.scratchpad import SOLVERS
-from torch_spyre._inductor.settings import problems
 from torch_spyre.constants import DEVICE_NAME
-from torch_spyre.machine import load as load_machine
+from torch_spyre.environment import InvalidValue
 
 log = logging.getLogger("spyre.inductor")
 
-CORES = int(load_machine().value("card.cores"))
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers that a knob may be."""
-
-    least: float
-    most: float = math.inf
-    types: tuple[type, ...] = (int,)
-
-    def __str__(self) -> str:
-        kind = "a number" if float in self.types else "a whole number"
-        end = "" if self.most == math.inf else f" to {self.most}"
-        return f"{kind} from {self.least}{end}"
-
-
-SWITCH = (True, False)
-# Of all knobs that are no switches.
-LEGAL: dict[str, Range | tuple[Any, ...]] = {
-    "sencores": Range(1, CORES),
-    "max_buckets": Range(1),
-    "min_default_granularity": Range(1),
-    "dxp_lx_frac_avail": Range(0, 1, (int, float)),
-    "layout_solver": tuple(SOLVERS),
-    "compile_fallback": ("warn", "error"),
-}
 
 SETTINGS = {
     "split_reductions": False,
@@ -136,24 +106,23 @@ def touches_spyre(model: GraphModule, inputs: Sequence[Any]) -> bool:
 
 def check_settings() -> None:
     """Raise :class:`InvalidSetting` for a knob that has a value without a meaning."""
-    if problems:
-        raise NotCompiled(problems[0], inspect.currentframe()) from problems[0]
-    for knob, value in config.get_config_copy().items():
-        if isinstance(legal := LEGAL.get(knob, SWITCH), tuple):
-            valid, expected = value in legal, " or ".join(map(str, legal))
-        else:
-            valid = type(value) in legal.types and legal.least <= value <= legal.most
-            expected = str(legal)
-        if not valid:
-            name = "SENCORES" if knob == "sencores" else knob
-            hint = f"config.{knob} is {expected}"
-            reason = InvalidSetting(f"invalid {name} value {value!r}", hint=hint)
-            raise NotCompiled(reason, inspect.currentframe()) from reason
+    try:
+        for knob in config.knobs():
+            knob.read()  # what the environment has, which nobody looked at so far
+            knob.check(getattr(config, knob.name))
+    except InvalidValue as error:
+        what, hint = error.args
+        reason = InvalidSetting(what, hint=hint)
+        raise NotCompiled(reason, inspect.currentframe()) from reason
 
 
 @contextlib.contextmanager
 def spyre_compilation() -> Iterator[None]:
-    """Everything that differs while a graph is lowered."""
+    """Everything that differs while a graph is lowered.
+
+    Tables and functions of Inductor do, for all threads: whoever is here has Dynamo's lock, also
+    where Dynamo has not taken it, as for a backward graph that autograd's thread compiles.
+    """
     with (
         spyre_lowerings(),
         patches.before_scheduling(CustomPreSchedulingPasses()),

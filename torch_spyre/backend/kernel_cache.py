@@ -27,6 +27,7 @@ from torch_spyre.backend.bundle import BundleFiles, bundle_files
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.constants import special_values
 from torch_spyre.code_digest import code_digest
+from torch_spyre.environment import KNOBS
 
 MAGIC = b"SPYREKC1"
 FOLDER = "spyre-kernels"
@@ -167,12 +168,12 @@ def forget() -> None:
 
 def directory() -> Path | None:
     """Where entries are on disk; None if they are not kept. Nobody else can write there."""
-    if os.environ.get("TORCH_SPYRE_CACHE", "1").lower() in ("0", "false", "off", "no"):
+    if not KNOBS["cache"].read():
         return None
     inductor = sys.modules.get("torch._inductor.config")
     if inductor is not None and inductor.force_disable_caches:
         return None
-    chosen = os.environ.get("TORCH_SPYRE_CACHE_DIR")
+    chosen = KNOBS["cache_dir"].read()
     if not chosen:
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 

@@ -32,12 +32,7 @@ struct Record {
 Record& record() {
   static Record& instance = *[] {
     auto* fresh = new Record;
-    const std::string text = environment_text("TORCH_SPYRE_FALLBACK").value_or("warn");
-    TORCH_CHECK_VALUE(text == "warn" || text == "error",
-                      "environment variable "
-                      "TORCH_SPYRE_FALLBACK='",
-                      text, "': expected warn or error.");
-    fresh->mode = text == "error" ? Mode::error : Mode::warn;
+    fresh->mode = environment_choice(knobs::kFallback) == 1 ? Mode::error : Mode::warn;
     return fresh;
   }();
   return instance;

@@ -9,7 +9,7 @@ namespace spyre {
 
 namespace {
 bool chosen_by_environment() {
-  static const bool enabled = environment_flag("TORCH_SPYRE_DEBUG", false);
+  static const bool enabled = environment_flag(knobs::kDebug);
   return enabled;
 }
 

@@ -13,12 +13,8 @@ namespace spyre {
 namespace {
 
 card::Mode requested_mode() {
-  const std::string text = environment_text("FLEX_DEVICE").value_or("PF");
-  if (text == "PF") return card::Mode::physical;
-  if (text == "VF") return card::Mode::virtual_;
-  if (text == "MOCK") return card::Mode::mock;
-  TORCH_CHECK_VALUE(false, "environment variable FLEX_DEVICE='", text,
-                    "': expected PF (the whole card), VF (a share of it) or MOCK.");
+  constexpr card::Mode modes[] = {card::Mode::physical, card::Mode::virtual_, card::Mode::mock};
+  return modes[environment_choice(knobs::kFlexDevice)];
 }
 
 /// "1,0,1,9" among 2 cards is {1, 0}: the order given, each once, what does not exist dropped.
@@ -41,7 +37,7 @@ std::vector<int> listed_cards(const std::string& list, int total) {
 VisibleDevices enumerate() {
   VisibleDevices visible;
   visible.mode = requested_mode();
-  const std::optional<long> world_size = environment_number("AIU_WORLD_SIZE");
+  const std::optional<long> world_size = environment_number(knobs::kWorldSize);
   int total = 0;
   if (visible.mode == card::Mode::mock) {
     TORCH_CHECK_VALUE(world_size.value_or(0) >= 1 && *world_size <= kMaxDevices,
@@ -50,12 +46,9 @@ VisibleDevices enumerate() {
     total = static_cast<int>(*world_size);
   } else {
     total = runtime::platform().card_count();
-    TORCH_CHECK_VALUE(world_size.value_or(0) >= 0,
-                      "environment variable AIU_WORLD_SIZE=", world_size.value_or(0),
-                      " is negative; it is a number of cards.");
     if (world_size) total = static_cast<int>(std::min<long>(*world_size, total));
   }
-  if (const std::optional<std::string> list = environment_text("SPYRE_DEVICES")) {
+  if (const std::optional<std::string> list = environment_text(knobs::kDevices.variable)) {
     visible.cards = listed_cards(*list, total);
   } else {
     for (int card = 0; card < total; ++card) visible.cards.push_back(card);

@@ -56,7 +56,7 @@ const char* alternative(ScalarType dtype) {
 }
 
 std::atomic<bool>& warning_enabled() {
-  static std::atomic<bool> enabled{environment_flag("TORCH_SPYRE_DOWNCAST_WARN", true)};
+  static std::atomic<bool> enabled{environment_flag(knobs::kDowncastWarning)};
   return enabled;
 }
 

@@ -15,12 +15,7 @@ constexpr const char* kWhatToDo =
 }  // namespace
 
 bool int64_must_fit() {
-  static const bool error = [] {
-    const std::string text = environment_text("TORCH_SPYRE_INT64").value_or("wrap");
-    TORCH_CHECK_VALUE(text == "wrap" || text == "error", "environment variable TORCH_SPYRE_INT64='",
-                      text, "': expected wrap or error.");
-    return text == "error";
-  }();
+  static const bool error = environment_choice(knobs::kInt64) == 1;
   return error;
 }
 

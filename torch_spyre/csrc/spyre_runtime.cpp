@@ -33,7 +33,7 @@ State& state() {
 }
 
 std::string card_library_path() {
-  if (const auto path = environment_text("SPYRE_CARD_LIBRARY")) return *path;
+  if (const auto path = environment_text(knobs::kCardLibrary.variable)) return *path;
   Dl_info here{};
   dladdr(reinterpret_cast<void*>(&card_library_path), &here);
   const std::string module = here.dli_fname;
@@ -140,7 +140,7 @@ void shutdown() noexcept {
 
 c10::DeviceIndex current_device() {
   if (tls_device < 0) {
-    const long device = environment_number("LOCAL_RANK").value_or(0);  // torchrun's choice
+    const long device = environment_number(knobs::kLocalRank).value_or(0);  // torchrun's choice
     const auto count = static_cast<long>(visible_devices().cards.size());
     TORCH_CHECK(count > 0,
                 "No Spyre device is visible: AIU_WORLD_SIZE and SPYRE_DEVICES leave "

@@ -6,7 +6,6 @@ import ast
 import functools
 import hashlib
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from torch_spyre._inductor.errors import about_bundle
 from torch_spyre.backend import kernel_cache
 from torch_spyre.backend.places import SEGMENT_BYTES, TENSOR_SEGMENTS
 from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
+from torch_spyre.environment import KNOBS
 from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
@@ -72,7 +72,7 @@ class SpyreAsyncCompile(AsyncCompile):
             with about_bundle(name, lambda: kernel_of(specs)):
                 binary = kernel_cache.program_from(source)
         log.info("%s: a program of %d bytes", name, len(binary))
-        if os.environ.get("DUMP_SPYRE_CODE", "").strip() not in ("", "0"):
+        if KNOBS["dump_spyre_code"].read():
             entries = kernel_of(specs) if isinstance(specs, str) else specs
             _keep_files(name, bundle_of(entries, handover))
         return SDSCKernelRunner(

@@ -1,6 +1,6 @@
 """Write spyre/ops.h, the C++ side of the op table.
 
-Usage: python tools/generate_op_header.py torch_spyre/ops/table.toml OUTPUT
+Usage: python tools/generate_ops_header.py torch_spyre/ops/table.toml OUTPUT
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ def main() -> None:
     ops = sorted(table.load(source).values(), key=lambda op: op.id)
     boolean = ("false", "true")
     lines = [
-        "// Generated from torch_spyre/ops/table.toml by tools/generate_op_header.py.",
+        "// Generated from torch_spyre/ops/table.toml by tools/generate_ops_header.py.",
         "#pragma once",
         "",
         "#include <cstdint>",
