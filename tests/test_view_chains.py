@@ -281,6 +281,33 @@ def test_arguments_with_gaps_that_lie_otherwise_than_compiled_for(offset, fresh_
     assert torch.compile(lambda x: x * 2)(spread[2:]).tolist() == list(range(4, 80, 2))
 
 
+@pytest.mark.parametrize("offset", [0, 192])
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [
+        ((2, 65), (1, 3)),
+        ((65, 2), (3, 1)),
+        ((5, 70), (1, 6)),
+        ((3, 4, 5), (1, 30, 4)),
+        ((3, 5), (70, 2)),
+        ((2, 3, 64), (320, 100, 1)),
+    ],
+    ids=str,
+)
+def test_gradients_of_views_with_gaps_between_rows(size, stride, offset, fresh_compiler):
+    def f(x, y):
+        return x.expand(2, *x.shape) * y
+
+    def gradients(function, device):
+        base = torch.arange(900.0).remainder(7).to(device)
+        x = torch.arange(1.0, 1 + math.prod(size)).remainder(5).reshape(size).to(device)
+        leaves = [x, base.as_strided(size, stride, offset).detach()]
+        function(*(leaf.requires_grad_() for leaf in leaves)).sum().backward()
+        return [leaf.grad.tolist() for leaf in leaves]
+
+    assert gradients(torch.compile(f), "spyre") == gradients(f, "cpu")
+
+
 @pytest.mark.parametrize("strides", [(0,), (1,)], ids=str)
 def test_expanded_arguments_that_lie_elsewhere_than_compiled_for(strides, fresh_compiler):
     """The gradient's kernel was compiled for an expanded tensor of its own; this one is a view."""

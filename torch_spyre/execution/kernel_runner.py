@@ -208,7 +208,7 @@ def _copy(
     tensor: torch.Tensor, layout: SpyreTensorLayout, stride: list[int], offset: int
 ) -> torch.Tensor:
     """The same, lying so."""
-    if 1 in layout.stride_map:
+    if _has_place_for_all(layout):
         span = sum((n - 1) * s for n, s in zip(tensor.shape, stride, strict=True)) + 1
         whole = [offset + span], [1]
     else:  # there are gaps, which have no place on the card: more of the same, up to the offset
@@ -230,6 +230,17 @@ def _copy(
             once, tensor = once.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
     once.copy_(tensor)
     return copy
+
+
+def _has_place_for_all(layout: SpyreTensorLayout) -> bool:
+    """Whether every element of a storage has a place, as far as the layout reaches."""
+    reached = 1  # elements that the dimensions so far have places for
+    for stride, size in sorted(zip(layout.stride_map, layout.device_size, strict=True)):
+        if stride > 0 and size > 1:
+            if stride > reached:
+                return False
+            reached += stride * (size - 1)
+    return True
 
 
 class UnimplementedKernelRunner:
