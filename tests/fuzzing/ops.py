@@ -291,10 +291,15 @@ def product(d, world):
 # -------------------------------------------------------------------------------------- shapes
 
 
-def cat_writes_all(out, dim):
-    """PyTorch's cat on the CPU counts with the stride of a dimension even if its size is 1."""
-    inner = out.shape[dim % out.dim() + 1 :].numel() if out.dim() else 1
-    return out.numel() == 0 or out.shape[dim] != 1 or out.stride(dim) == inner
+def cpu_writes_all(join, parts, dim, out):
+    """Whether PyTorch's cat or stack on the CPU does: some of its kernels count with the strides of
+    dimensions of one element, and leave such an `out` as it was."""
+    there = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype).zero_()
+    try:
+        join([torch.ones(part.shape, dtype=part.dtype) for part in parts], dim, out=there)
+    except (RuntimeError, TypeError):
+        return True  # as the card has to
+    return bool(there.all())
 
 
 def rearrange(d, world):
@@ -313,14 +318,14 @@ def rearrange(d, world):
                 shape[dim] = d.choose([1, 2, 33, 64])
             if torch.Size(shape).numel() <= 2500:
                 parts.append(tensor_of(d, world, tuple(shape), device))
-        shapes = [world.peek(p).shape for p in parts]
-        text = f"torch.{kind}([{', '.join(parts)}], {dim}"
-        result = getattr(torch, kind)([torch.empty(s, device="meta") for s in shapes], dim).shape
+        there = [world.peek(part) for part in parts]
+        text, join = f"torch.{kind}([{', '.join(parts)}], {dim}", getattr(torch, kind)
+        result = join([torch.empty(part.shape, device="meta") for part in there], dim).shape
         if d.chance(2):
             world.make(text + ")", device)
         else:
             with_out(d, world, tuple(result), device, text + "{out})", *parts,
-                     suits=lambda out: cat_writes_all(out, dim))  # fmt: skip
+                     suits=lambda out: cpu_writes_all(join, there, dim, out))  # fmt: skip
     elif kind == "roll":
         world.make(f"{a}.roll({d.integer(-3, 70)}, {dim})", device)
     elif kind == "flip":
