@@ -166,6 +166,10 @@ Attended attention(const Tensor& query, const Tensor& key, const Tensor& value,
   TORCH_CHECK_NOT_IMPLEMENTED(
       dropout == 0, "the fused attention of spyre has no dropout, got dropout_p=", dropout,
       ". torch.nn.functional.scaled_dot_product_attention uses other kernels then.");
+  TORCH_CHECK(query.size(-1) == key.size(-1), "Queries of size ", query.size(-1),
+              " cannot be compared with keys of size ", key.size(-1), ".");
+  TORCH_CHECK(key.size(-2) == value.size(-2), "There are ", key.size(-2), " keys and ",
+              value.size(-2), " values.");
   const Tensor out = empty_in_order_of(query, output_size(query, value));
   const Attention task(query, key, value, bias, causal, scale);
   if (key.size(-2) == 0) {
@@ -251,7 +255,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
 /// compares must not fix sizes that are symbols there, and PyTorch's shape function of the fused
 /// op knows three and four dimensions.
 std::int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value,
-                    const std::optional<Tensor>& mask, double dropout, bool /*causal*/,
+                    const std::optional<Tensor>& mask, double dropout, bool causal,
                     std::optional<double> /*scale*/, bool grouped) {
   const auto same_lead = [&](const Tensor& other) {
     if (other.dim() != query.dim()) return false;
@@ -264,7 +268,8 @@ std::int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value,
       query.dim() >= 3 && query.dim() <= 4 && dropout == 0 && same_lead(key) && same_lead(value) &&
       key.sym_size(-3) == value.sym_size(-3) && query.scalar_type() == key.scalar_type() &&
       query.scalar_type() == value.scalar_type() && c10::isFloatingType(query.scalar_type()) &&
-      (!mask || mask->dim() <= query.dim());
+      (!mask || mask->dim() <= query.dim()) &&
+      !(mask && causal && query.dim() == 3);  // which PyTorch's own way refuses
   return static_cast<std::int64_t>(fits ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 

@@ -39,6 +39,13 @@ Tensor or_number(const Tensor& tensor, double number) {
   return tensor.defined() ? tensor : at::scalar_tensor(number);
 }
 
+void check_of_channels(const char* name, const Tensor& given, std::int64_t channels) {
+  if (!given.defined()) return;
+  TORCH_CHECK(given.dim() == 1, "Expected ", name, " to be a vector, but got size ", given.sizes());
+  TORCH_CHECK(given.numel() == channels, name, " should contain ", channels, " elements not ",
+              given.numel());
+}
+
 /// [channels] as [1, channels, 1...].
 Tensor channelwise(const Tensor& tensor, std::int64_t rank) {
   if (!tensor.defined()) return tensor;
@@ -95,6 +102,10 @@ Three batch_norm(const Tensor& input, const OptionalTensor& weight_given,
   const Tensor weight = parameter(weight_given, input), bias = parameter(bias_given, input);
   const Tensor running_mean = parameter(mean_given, input),
                running_variance = parameter(variance_given, input);
+  check_of_channels("weight", weight, input.size(1));
+  check_of_channels("bias", bias, input.size(1));
+  check_of_channels("running_mean", running_mean, input.size(1));
+  check_of_channels("running_var", running_variance, input.size(1));
   TORCH_CHECK(training || (running_mean.defined() && running_variance.defined()),
               "running_mean and running_var must be defined in evaluation mode");
   const auto stats = input.options().dtype(at::kFloat);
@@ -243,10 +254,19 @@ struct Groups {
 };
 
 Three group_norm(const Tensor& input, const OptionalTensor& weight_given,
-                 const OptionalTensor& bias_given, std::int64_t images, std::int64_t /*channels*/,
-                 std::int64_t /*positions*/, std::int64_t group_count, double epsilon) {
+                 const OptionalTensor& bias_given, std::int64_t images, std::int64_t channels,
+                 std::int64_t positions, std::int64_t group_count, double epsilon) {
   check_floating("group_norm", input);
   const Tensor weight = parameter(weight_given, input), bias = parameter(bias_given, input);
+  TORCH_CHECK(input.dim() >= 2 && input.size(0) == images && input.size(1) == channels &&
+                  input.numel() == images * channels * positions,
+              "group_norm: an input of size ", input.sizes(), " has not ", images, " images of ",
+              channels, " channels with ", positions, " positions");
+  TORCH_CHECK(group_count > 0 && channels % group_count == 0,
+              "Expected number of channels in input to be divisible by num_groups, but got ",
+              channels, " and ", group_count);
+  check_of_channels("weight", weight, channels);
+  check_of_channels("bias", bias, channels);
   const Groups groups(input, group_count);
   const auto stats = input.options().dtype(at::kFloat);
   Tensor output = at::empty(input.sizes(), input.options());
@@ -362,6 +382,7 @@ Tensor& renorm_out(const Tensor& self, const at::Scalar& p, std::int64_t dim,
                    const at::Scalar& maxnorm, Tensor& out) {
   Outputs<at::meta::structured_renorm> outputs(out);
   outputs.meta(self, p, dim, maxnorm);
+  at::assert_no_partial_overlap(out, self);
   return out.copy_(renormed(self, p, dim, maxnorm));
 }
 

@@ -241,12 +241,22 @@ Tensor convolution(const Tensor& input, const Tensor& weight, const std::optiona
                    bool transposed, at::IntArrayRef output_padding, std::int64_t groups) {
   const Tensor bias = given.value_or(Tensor());
   check_dtypes(input, weight, bias);
+  for (std::int64_t d = 0; d + 2 < input.dim(); ++d) {
+    TORCH_CHECK(dilation[d] > 0, "dilation should be greater than zero, but got ", dilation);
+    TORCH_CHECK(!transposed || output_padding[d] < std::max(stride[d], dilation[d]),
+                "output padding must be smaller than either stride or dilation, but got ",
+                "output_padding: ", output_padding, " stride: ", stride, " dilation: ", dilation);
+  }
   at::DimVector size{input.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
   for (std::int64_t d = 0; d + 2 < input.dim(); ++d) {
     const std::int64_t reach = dilation[d] * (weight.size(d + 2) - 1) + 1;
     size.push_back(transposed ? (input.size(d + 2) - 1) * stride[d] - 2 * padding[d] + reach +
                                     output_padding[d]
                               : (input.size(d + 2) + 2 * padding[d] - reach) / stride[d] + 1);
+    TORCH_CHECK(!transposed || size.back() > 0,
+                "Given input size per channel: ", input.sizes().slice(2),
+                ". Calculated output size per channel: ", c10::IntArrayRef(size).slice(2),
+                ". Output size is too small");
   }
   Tensor output = at::empty(size, input.options());
   const Tensor &wide = transposed ? output : input, &narrow = transposed ? input : output;

@@ -139,6 +139,8 @@ void check_images(const Tensor& self, const Tensor& target, const Tensor& weight
               "targets of dimension: ", target.dim());
   TORCH_CHECK(self.dim() == 4, "only batches of spatial inputs supported (4D tensors), but got ",
               "input of dimension: ", self.dim());
+  TORCH_CHECK(target.scalar_type() == at::kLong, "expected scalar type Long but found ",
+              target.scalar_type());
   TORCH_CHECK(!weight.defined() || weight.numel() == self.size(1),
               "weight tensor should be defined either for all or no classes");
   TORCH_CHECK(self.size(0) == target.size(0) && self.size(2) == target.size(1) &&

@@ -1,4 +1,5 @@
 // Masks and flat positions: nonzero, masked_select, masked_scatter, take, put.
+#include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
@@ -86,6 +87,8 @@ Tensor& put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
                     "got source.numel() = ", source.numel(), ", index.numel() = ", index.numel());
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0,
                     "put_(): tried to put elements into an empty tensor");
+  // Ours is deterministic. PyTorch lets no device's pass for it.
+  if (!accumulate) at::globalContext().alertNotDeterministic("put_");
   at::assert_no_internal_overlap(self);
   at::assert_no_overlap(self, index);
   at::assert_no_overlap(self, source);

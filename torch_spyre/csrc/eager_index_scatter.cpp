@@ -89,7 +89,7 @@ using RunAlong = void (*)(const AlongDim&, const Tensor&, const Tensor&, const T
 /// `out` holds what the result starts from.
 void reduce_into(RunAlong run, AlongDim how, Reduction reduction, bool include_self,
                  const Tensor& index, const Tensor& source, const Tensor& out) {
-  if (index.numel() == 0 || out.numel() == 0) return;
+  if (index.numel() == 0) return;
   const bool mean = reduction == Reduction::mean;
   const Tensor total = reduction == Reduction::sum || reduction == Reduction::product || mean
                            ? accumulated(out)

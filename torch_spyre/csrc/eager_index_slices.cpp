@@ -86,9 +86,10 @@ Tensor& index_add_out(const Tensor& self, std::int64_t dim, const Tensor& index,
   Outputs<at::meta::structured_index_add> outputs(out);
   dim = outputs.meta(self, dim, index, source, alpha).dim;
   start_from(self, out);
-  if (index.numel() == 0 || out.numel() == 0) return out;
+  const bool vector = out.dim() <= 1;  // of which the CPU has a kernel of its own
+  if (index.numel() == 0 || (out.numel() == 0 && !vector)) return out;
   const Tensor total = accumulated(out);
-  run_slices({.op = OpFunc::scatteradd, .dim = dim, .index_error = false}, total, index,
+  run_slices({.op = OpFunc::scatteradd, .dim = dim, .index_error = vector}, total, index,
              scaled(source, alpha));
   if (!total.is_same(out)) out.copy_(total);
   return out;

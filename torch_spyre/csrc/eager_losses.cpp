@@ -3,6 +3,8 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/le.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
@@ -22,11 +24,11 @@ void check_dtype(const char* name, const Tensor& self) {
 }
 
 Tensor& loss(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs, std::int64_t reduction,
-             std::vector<double> constants) {
+             std::vector<double> constants, at::ScalarType dtype) {
   const Tensor &self = *inputs.begin(), &target = *(inputs.begin() + 1);
   const auto size = at::infer_size(self.sizes(), target.sizes());
   check_dtype(op_info(op).name, self);
-  check_output(op_info(op).name, out, self.options());
+  check_output(op_info(op).name, out, self.options().dtype(dtype));
   if (reduction == at::Reduction::None) {
     resize_to(out, size);
     pointwise(op, out, inputs, at::kFloat, std::move(constants));
@@ -59,7 +61,8 @@ Tensor& derivative(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs,
 // --------------------------------------------------------------------------------- mean of squares
 
 Tensor& mse(const Tensor& self, const Tensor& target, std::int64_t reduction, Tensor& out) {
-  return loss(OpFunc::squareddifference, out, {self, target}, reduction, {});
+  return loss(OpFunc::squareddifference, out, {self, target}, reduction, {},
+              at::result_type(self, target));
 }
 Tensor& mse_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
                          std::int64_t reduction, Tensor& out) {
@@ -75,7 +78,8 @@ Tensor mse_backward(const Tensor& grad, const Tensor& self, const Tensor& target
 
 Tensor& smooth_l1(const Tensor& self, const Tensor& target, std::int64_t reduction, double beta,
                   Tensor& out) {
-  return loss(OpFunc::smoothl1, out, {self, target}, reduction, {beta});
+  return loss(OpFunc::smoothl1, out, {self, target}, reduction, {beta},
+              at::result_type(self, target));
 }
 Tensor& smooth_l1_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
                            std::int64_t reduction, double beta, Tensor& out) {
@@ -85,7 +89,7 @@ Tensor& smooth_l1_backward(const Tensor& grad, const Tensor& self, const Tensor&
 Tensor& huber_out(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta,
                   Tensor& out) {
   TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
-  return loss(OpFunc::huber, out, {self, target}, reduction, {delta});
+  return loss(OpFunc::huber, out, {self, target}, reduction, {delta}, self.scalar_type());
 }
 Tensor huber(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta) {
   Tensor out = reduction == at::Reduction::None ? result_of({self, target}, self.options())
@@ -103,9 +107,22 @@ Tensor weight_or_one(const Weight& weight) {
   return weight && weight->defined() ? *weight : number(1);
 }
 
+/// Like the CPU's: the host waits for the answer.
+void check_probabilities(const Tensor& self, const Tensor& target, const Weight& weight) {
+  check_floating("binary_cross_entropy", self);
+  check_same_dtype(self, target);
+  if (weight && weight->defined())
+    TORCH_CHECK(at::is_expandable_to(weight->sizes(), self.sizes()), "A weight of size ",
+                weight->sizes(), " does not fit an input of size ", self.sizes(), ".");
+  TORCH_CHECK(at::ge(self, 0).logical_and_(at::le(self, 1)).all().item<bool>(),
+              "all elements of input should be between 0 and 1");
+}
+
 Tensor& cross_entropy_out(const Tensor& self, const Tensor& target, const Weight& weight,
                           std::int64_t reduction, Tensor& out) {
-  return loss(OpFunc::bce, out, {self, target, weight_or_one(weight)}, reduction, {});
+  check_probabilities(self, target, weight);
+  return loss(OpFunc::bce, out, {self, target, weight_or_one(weight)}, reduction, {},
+              self.scalar_type());
 }
 Tensor cross_entropy(const Tensor& self, const Tensor& target, const Weight& weight,
                      std::int64_t reduction) {

@@ -190,10 +190,24 @@ std::optional<Placed> place_right(const Operand& b, card::Matmul::Right& right) 
   return std::nullopt;
 }
 
+void check_sizes(const Operand& out, const Operand& a, const Operand& b, const Operand* bias) {
+  const std::int64_t m = out.dim() - 2, n = out.dim() - 1;
+  bool fits = m >= 0 && a.dim() == out.dim() && b.dim() == out.dim() && a.size(n) == b.size(m) &&
+              a.size(m) == out.size(m) && b.size(n) == out.size(n);
+  for (std::int64_t d = 0; d < m && fits; ++d)
+    fits = a.size(d) == out.size(d) && b.size(d) == out.size(d);
+  TORCH_CHECK(fits, "Matrices of sizes ", a.sizes(), " and ", b.sizes(),
+              " have no product of size ", out.sizes(), ".");
+  TORCH_CHECK(!bias || bias->sizes() == out.sizes(), "A tensor of size ",
+              bias ? bias->sizes() : a.sizes(), " cannot be added to a product of size ",
+              out.sizes(), ".");
+}
+
 /// Operands: the result, both factors, and the bias if there is one.
 Plan make_plan(Operands operands, const double& alpha, const double& beta) {
   const Operand &out = operands[0], &a = operands[1], &b = operands[2];
   const Operand* const bias = operands.size() > 3 ? &operands[3] : nullptr;
+  check_sizes(out, a, b, bias);
   Plan plan;
   card::Matmul& matmul = plan.matmul;
   const std::int64_t rank = out.dim(), m = rank - 2, n = rank - 1;

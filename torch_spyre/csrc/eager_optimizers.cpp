@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <ATen/ops/_foreach_add_native.h>
 #include <ATen/ops/full.h>
 #include <torch/library.h>
 
@@ -304,9 +305,35 @@ void fused_sgd(TensorList parameters, TensorList gradients, TensorList velocitie
                    first_step, grad_scale, found_inf);
 }
 
+// Counting steps
+
+void build_sums(card::ProgramBuilder& builder, Operands operands, const double& number) {
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const auto operand = static_cast<std::int64_t>(i);
+    Update update(operands, Gradients{}, operand);
+    const Value old = update.load(operand);
+    update.store(update.op(OpFunc::add, {old, constant(number)}), old);
+    builder.chain(update.chain());
+  }
+}
+
+/// Every fused step begins by adding 1 to the steps of all parameters, which are small: one program
+/// for them, too. PyTorch's own way adds to one after the other.
+void add_number(TensorList self, const at::Scalar& number) {
+  constexpr std::size_t kTensors = 512;
+  const bool few = self.size() > 1 && self.size() <= kTensors && !number.isComplex() &&
+                   std::all_of(self.begin(), self.end(), [&](const Tensor& tensor) {
+                     return tensor.scalar_type() == at::kFloat && tensor.numel() == 1 &&
+                            tensor.device() == self[0].device();
+                   });
+  if (!few) return at::native::foreach_tensor_add_scalar_kernel_slow_(self, number);
+  Call<double>(self, number.toDouble()).run(build_sums);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_foreach_add_.Scalar", add_number);
   m.impl("_fused_adam_", fused_adam<Decay::gradient>);
   m.impl("_fused_adam_.tensor_lr", fused_adam_tensor<Decay::gradient>);
   m.impl("_fused_adamw_", fused_adam<Decay::parameter>);

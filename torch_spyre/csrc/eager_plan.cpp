@@ -77,9 +77,13 @@ JointOperand JointOperand::of(const Operand& tensor, c10::IntArrayRef size) {
   JointOperand operand;
   operand.tensor = tensor;
   operand.offset = tensor.storage_offset();
+  TORCH_CHECK(static_cast<std::size_t>(tensor.dim()) <= size.size(), "A tensor of size ",
+              tensor.sizes(), " has more dimensions than ", size, ".");
   const std::size_t missing = size.size() - tensor.dim();
   for (std::size_t d = 0; d < size.size(); ++d) {
     const bool broadcast = d < missing || (tensor.size(d - missing) == 1 && size[d] != 1);
+    TORCH_CHECK(broadcast || tensor.size(d - missing) == size[d], "A tensor of size ",
+                tensor.sizes(), " does not fit, nor can it be expanded to ", size, ".");
     operand.stride.push_back(broadcast ? 0 : tensor.stride(d - missing));
   }
   return operand;

@@ -7,7 +7,7 @@
 
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/TypeProperties.h>
-#include <ATen/ops/addr.h>
+#include <ATen/ops/addr_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
@@ -112,19 +112,27 @@ Tensor& clamp_tensor(const Tensor& self, const std::optional<Tensor>& low,
   if (!high || !high->defined()) return binary<OpFunc::maximum>(self, *low, out);
   check_cast(at::result_type(self, *low), out);
   fit(out, self, *low, *high);
+  for (const Tensor& input : {self, *low, *high}) at::assert_no_partial_overlap(out, input);
   Tensor above = at::empty(out.sizes(), out.options());  // `out` may be the upper bound
   pointwise(OpFunc::maximum, above, {self, *low}, out.scalar_type());
   pointwise(OpFunc::minimum, out, {above, *high}, out.scalar_type());
   return out;
 }
 
-/// PyTorch's own copies its result into an `out` on any device.
+/// PyTorch's own for any device broadcasts everything,
+Tensor outer_sum(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+                 const Scalar& alpha) {
+  if (a.dim() == 1 && b.dim() == 1) self.expand({a.size(0), b.size(0)});  // refuses what cannot be
+  return at::native::math_addr(self, a, b, beta, alpha);
+}
+/// and copies its result into an `out` on any device.
 Tensor& addr_out(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
                  const Scalar& alpha, Tensor& out) {
-  const Tensor result = at::addr(self, a, b, beta, alpha);
+  const Tensor result = outer_sum(self, a, b, beta, alpha);
   check_output("addr", out, result.options().dtype(out.scalar_type()));
   check_cast(result.scalar_type(), out);
   resize_to(out, result.sizes());
+  for (const Tensor& input : {self, a, b}) at::assert_no_partial_overlap(out, input);
   return out.copy_(result);
 }
 
@@ -360,8 +368,6 @@ bool equal(const Tensor& self, const Tensor& other) {
   TORCH_CHECK(self.device() == other.device(),
               "Expected all tensors to be on the same device, but found ", self.device(), " and ",
               other.device(), ".");
-  TORCH_CHECK(self.dtype() == other.dtype(), "Expected object of data type ", self.dtype(),
-              " but got data type ", other.dtype(), " for argument 'other' in call to equal");
   return self.sizes() == other.sizes() && at::eq(self, other).all().item<bool>();
 }
 
@@ -457,6 +463,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("add.out", &add);
   m.impl("sub.out", &sub);
   m.impl("rsub.Tensor", &rsub);
+  m.impl("addr", &outer_sum);
   m.impl("addr.out", &addr_out);
   m.impl("mul.out", &binary<OpFunc::mul>);
   m.impl("div.out", &binary_float<OpFunc::realdiv>);

@@ -286,6 +286,7 @@ std::tuple<Tensor&, Tensor&> extreme_with_indices(const Tensor& self, std::int64
   Outputs<Meta, 2> outputs(values, indices);
   outputs.meta(self, dim, keepdim);
   at::assert_no_overlap(values, self);
+  at::assert_no_overlap(indices, self);
   reduce({op, compute_in(self.scalar_type())}, self, single_dim(dim, self.dim()), values, indices);
   return {values, indices};
 }
@@ -303,6 +304,7 @@ std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<std::
                                          bool keepdim, Tensor& min, Tensor& max) {
   Outputs<at::meta::structured_aminmax, 2> outputs(min, max);
   outputs.meta(self, dim, keepdim);
+  for (const Tensor& out : {min, max}) at::assert_no_overlap(out, self);
   const DimSet dims = dim_set(dim, self.dim());
   reduce({OpFunc::min, compute_in(self.scalar_type())}, self, dims, min);
   reduce({OpFunc::max, compute_in(self.scalar_type())}, self, dims, max);

@@ -157,6 +157,7 @@ Tensor channel_shuffle(const Tensor& self, std::int64_t groups) {
               "Number of groups to divide channels in must be positive. Value of groups:", groups);
   TORCH_CHECK(self.size(1) % groups == 0, "Number of channels must be divisible by groups. Got ",
               self.size(1), " channels and ", groups, " groups.");
+  if (self.numel() == 0) return self.clone();
   return at::native_channel_shuffle(self, groups);
 }
 

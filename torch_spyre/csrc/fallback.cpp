@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/linalg_pinv.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -86,6 +87,19 @@ void check_one_device(const std::string& name, const c10::FunctionSchema& schema
   TORCH_CHECK(!host || !card, "Expected all tensors to be on the same device, but found at least ",
               "two devices, ", card->device(), " and cpu, in ", name, ": a tensor of ",
               host->sizes(), " is on the CPU. Move it with .to(\"", card->device(), "\").");
+}
+
+/// The CPU gets copies, and would not see that an op is to write what it also reads.
+void check_apart(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
+    if (!alias || !alias->isWrite() || !arguments[i].isTensor()) continue;
+    const at::Tensor& written = arguments[i].toTensor();
+    if (!written.is_privateuseone()) continue;
+    for (std::size_t j = 0; j < arguments.size(); ++j)
+      if (j != i && arguments[j].isTensor() && arguments[j].toTensor().is_privateuseone())
+        at::assert_no_partial_overlap(written, arguments[j].toTensor());
+  }
 }
 
 /// Puts the CPU generator behind the device's in its place among the arguments. Hold what is
@@ -210,6 +224,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto lock = lend_generator(op.schema(), *stack);
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size()).vec();
   const std::size_t below = stack->size() - arguments.size();
+  check_apart(op.schema(), arguments);
   const Unchecked unchecked(op.schema(), arguments);
   try {
     at::native::cpu_fallback(op, stack);

@@ -48,7 +48,10 @@ at::Tensor allocate_for_users(c10::IntArrayRef size, c10::IntArrayRef stride, c1
                               SpyreTensorLayout layout, c10::DeviceIndex device) {
   at::Tensor tensor = allocate(size, stride, dtype, std::move(layout), device);
   const std::int64_t span = storage_span(size, stride);
-  if (span > 0) fill_uninitialised(make_tensor(tensor.storage(), dtype, {span}, {1}));
+  if (span == 0 || !fills_uninitialised()) return tensor;
+  // What lies between the elements has mostly a place, too, and then may be seen.
+  const bool whole = Tiling(layout_of(tensor)).reaches({span}, {1}, 0);
+  fill_uninitialised(whole ? make_tensor(tensor.storage(), dtype, {span}, {1}) : tensor);
   return tensor;
 }
 

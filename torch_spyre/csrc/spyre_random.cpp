@@ -116,6 +116,7 @@ at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, Gen generato
 at::Tensor& bernoulli_out(const at::Tensor& p, Gen generator, at::Tensor& out) {
   eager::check_output("bernoulli", out, p.options().dtype(out.scalar_type()));
   eager::resize_to(out, p.sizes());
+  at::assert_no_partial_overlap(out, p);
   return bernoulli_tensor(out, p, generator);
 }
 at::Tensor bernoulli(const at::Tensor& p, Gen generator) {
@@ -265,8 +266,9 @@ at::Tensor dropout_backward(const at::Tensor& grad, const at::Tensor& mask, doub
               mask.scalar_type());
   // Numbers that are scaled are no integers any more.
   const bool whole = c10::isIntegralType(grad.scalar_type(), /*includeBool=*/true);
-  at::Tensor out =
-      at::empty_like(grad, grad.options().dtype(whole ? at::kFloat : grad.scalar_type()));
+  const auto options = grad.options().dtype(whole ? at::kFloat : grad.scalar_type());
+  at::Tensor out = grad.sizes() == mask.sizes() ? at::empty_like(grad, options)
+                                                : eager::result_of({grad, mask}, options);
   eager::pointwise(OpFunc::maskscale, out, {grad, mask}, at::kFloat, {scale});
   return out;
 }

@@ -8,9 +8,13 @@
 
 namespace spyre {
 
-void fill_uninitialised(const at::Tensor& target) {
+bool fills_uninitialised() {
   const at::Context& context = at::globalContext();
-  if (!context.deterministicAlgorithms() || !context.deterministicFillUninitializedMemory()) return;
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
+void fill_uninitialised(const at::Tensor& target) {
+  if (!fills_uninitialised()) return;
   switch (target.scalar_type()) {
     case c10::ScalarType::Bool:
       return fill(target, true);
