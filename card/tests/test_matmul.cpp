@@ -66,7 +66,12 @@ void check_near(const MatmulCase& test) {
       // The rounding to C, and float's on the way there.
       const double tolerance = std::max(std::abs(value) * last_bit, smallest) +
                                magnitude * 0x1p-22 * std::sqrt(test.product.k + 4.0);
-      if (!(std::abs(got - value) <= tolerance)) {
+      // Integers wrap: near is so, too, what lies on the other side of the border.
+      const double distance =
+          is_float(test.c.format)
+              ? got - value
+              : std::remainder(got - value, std::exp2(8.0 * static_cast<double>(width)));
+      if (!(std::abs(distance) <= tolerance)) {
         Buffer rounded = test.c;
         rounded.set(place, value);
         CHECK_EQ(got, rounded.value(place));  // also right if both overflow
