@@ -178,6 +178,7 @@ def judge(
     seeds_itself: bool = False,
     choices: tuple[int, int] | None = None,
     steps: int = 1,
+    strict: bool = False,
 ) -> Any:
     """Call `function` with `arguments`, (args, kwargs), on the card and on the CPU, and compare.
 
@@ -186,7 +187,9 @@ def judge(
     without `half_on_cpu`: then the CPU's float32 results, in 16 bits, are the reference. A function
     that `seeds_itself` may be random though it leaves the generators alone. With `choices`, a
     result and a dim, that result indexes the first argument along the dim, and other indices may
-    be as good. Each of the card's steps rounds its results: there are at least `steps`.
+    be as good. Each of the card's steps rounds its results: there are at least `steps`. If
+    `strict`, NaN and Infinity are where the CPU has them in the same dtype, and what the CPU
+    refuses in float32, too, is refused by the card.
     """
     try:
         moved = Arguments(arguments)
@@ -205,17 +208,19 @@ def judge(
         wide = _wide_result(function, moved, expected) if half else expected
         aliases = moved.host, expected
     except Exception:
-        if half_on_cpu or not half:
-            return None
         try:
             wide = _call(function, moved.wide, 0)
-        except Exception:
+        except Exception as error:
+            if strict:
+                _check_refused(function, moved.card, error)
+            return None
+        if half_on_cpu or not half:
             return None
         expected = convert(wide, _narrow)
         aliases = moved.wide, wide
     random = not torch.equal(seeded, torch.get_rng_state()) or _has_generator(arguments)
     if seeds_itself and not uninitialised:
-        random = random or _varies(function, arguments)
+        random = random or varies(function, arguments)
 
     reset_fallback_counts()
     launches = torch.spyre.counters().launches
@@ -261,6 +266,8 @@ def judge(
             # Arguments afterwards: changed like the CPU's, and otherwise not at all.
             after = (moved.card, moved.host, moved.wide if half else moved.host)
             check(*(tensors(tree) for tree in after), tolerance, steps)
+            if strict:
+                check_places((got, moved.card), (expected, aliases[0]))
     verdict.fallbacks |= fell
     if fell:
         verdict.fallback += 1
@@ -281,20 +288,20 @@ def _chosen(results: Any, moved: Any, choices: tuple[int, int]) -> Any:
     return results
 
 
-def _varies(function: Callable[..., Any], arguments: Any) -> bool:
+def varies(function: Callable[..., Any], arguments: Any) -> bool:
     """Whether the CPU's result depends on the seed that the function chooses."""
     results = []
     seed = torch.manual_seed
-    for shift in (1, 2):
+    for shift in range(1, 9):
         with mock.patch("torch.manual_seed", lambda value, by=shift: seed(value + by)):
             try:
-                results.append(_call(function, Arguments(arguments).wide, shift))
+                result = _call(function, Arguments(arguments).wide, shift)
             except Exception:
                 return False  # refused, also when it is compared
-    return not all(
-        torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
-        for a, b in zip(*map(tensors, results), strict=True)
-    )
+        results.append([torch.nan_to_num(tensor) for tensor in tensors(result)])
+        if not all(map(torch.equal, results[0], results[-1])):
+            return True
+    return False
 
 
 def _exact_result(function: Callable[..., Any], arguments: Any, expected: Any) -> Any:
@@ -354,6 +361,18 @@ def _check_refusal(error: Exception) -> None:
     text = str(error)
     if not text or "INTERNAL ASSERT" in text or isinstance(error, (AssertionError, SystemError)):
         raise error
+
+
+def _check_refused(function: Callable[..., Any], arguments: Any, error: Exception) -> None:
+    """The card refuses what the CPU refuses with that error."""
+    try:
+        _call(function, arguments, 0)
+        torch.spyre.synchronize()
+    except Exception as ours:
+        if type(ours) is not type(error):
+            _check_refusal(ours)
+    else:
+        raise WrongResult(f"accepted, where the CPU says: {error}")
 
 
 # ------------------------------------------------------------------------------------- comparing
@@ -450,10 +469,26 @@ def close_in_format(
     size = exact.abs() + (largest / 2 if steps > 1 else 0)
     allowed = math.sqrt(steps) * unit * size + SMALLEST + 4 * lost
     good = (ours - exact).abs() <= allowed
-    good |= (ours == exact) | (ours.isnan() & (exact.isnan() | cpu.isnan()))
+    good |= (ours == exact) | (ours == cpu) | (ours.isnan() & (exact.isnan() | cpu.isnan()))
     beyond = exact.abs() + allowed > LARGEST
     good |= beyond & (ours.sign() == exact.sign()) & (ours.abs() >= LARGEST - allowed)
     return good | (~cpu.isfinite() & exact.isfinite() & ~ours.isfinite())
+
+
+def check_places(got: Any, expected: Any) -> None:
+    """NaN and Infinity are where the CPU has them."""
+    for i, (ours, cpu) in enumerate(zip(tensors(got), tensors(expected), strict=True)):
+        if not cpu.is_floating_point():
+            continue
+        ours, cpu = ours.detach().cpu(), cpu.detach()
+        bad = ours.isnan() != cpu.isnan()
+        bad |= (ours.isposinf() != cpu.isposinf()) | (ours.isneginf() != cpu.isneginf())
+        if bad.any():
+            where = tuple(bad.nonzero()[0].tolist())
+            raise WrongResult(
+                f"result {i}: {int(bad.sum())} of {bad.numel()} elements in other places, at "
+                f"{where}: {ours[where].item()!r}, expected {cpu[where].item()!r}"
+            )
 
 
 def check_aliases(ours: Any, got: Any, cpu: Any, expected: Any) -> None:

@@ -69,6 +69,10 @@ WRONG = {
     "a probability above 1": lambda d: F.binary_cross_entropy(numbers(d, 2, 0.5), ones(d, 2)),
     "a probability below 0": lambda d: F.binary_cross_entropy(numbers(d, -1, 0.5), ones(d, 2)),
     "no probability": lambda d: F.binary_cross_entropy(numbers(d, 1, float("nan")), ones(d, 2)),
+    "no probability as the target": lambda d: F.binary_cross_entropy(
+        ones(d, 2), numbers(d, 1, float("nan"))
+    ),
+    "a target above 1": lambda d: F.binary_cross_entropy(ones(d, 2), numbers(d, 1, 2)),
     "probabilities of two dtypes": lambda d: F.binary_cross_entropy(
         ones(d, 5), ones(d, 5, dtype=torch.float16)
     ),

@@ -114,8 +114,13 @@ void check_probabilities(const Tensor& self, const Tensor& target, const Weight&
   if (weight && weight->defined())
     TORCH_CHECK(at::is_expandable_to(weight->sizes(), self.sizes()), "A weight of size ",
                 weight->sizes(), " does not fit an input of size ", self.sizes(), ".");
-  TORCH_CHECK(at::ge(self, 0).logical_and_(at::le(self, 1)).all().item<bool>(),
-              "all elements of input should be between 0 and 1");
+  const auto good = [](const Tensor& tensor) {
+    return at::ge(tensor, 0).logical_and_(at::le(tensor, 1)).all();
+  };
+  const Tensor input = good(self);
+  if (input.logical_and(good(target)).item<bool>()) return;
+  TORCH_CHECK(input.item<bool>(), "all elements of input should be between 0 and 1");
+  TORCH_CHECK(false, "all elements of target should be between 0 and 1");
 }
 
 Tensor& cross_entropy_out(const Tensor& self, const Tensor& target, const Weight& weight,
