@@ -10,7 +10,12 @@ import torch
 from torch_spyre._C import DataFormats
 from torch_spyre._inductor.codegen.bundle import Bundle, make_bundle
 from torch_spyre._inductor.op_spec import IndirectAccess, KernelEntry, LoopSpec, OpSpec, TensorArg
-from torch_spyre._inductor.views import LinearIndex, device_coordinates
+from torch_spyre._inductor.views import (
+    LinearIndex,
+    device_coordinates,
+    expression,
+    loop_symbol,
+)
 from torch_spyre.backend.bundle import BundleFiles
 
 c0, c1, c2 = sympy.symbols("c0:3")
@@ -37,14 +42,20 @@ def files_of(entries: Sequence[KernelEntry], **options: bool) -> BundleFiles:
     return BundleFiles("test", bundle.mlir, superdscs)
 
 
+def coordinates_of(layout, offset, strides, extents):
+    """Of an index that is linear in symbols."""
+    where = LinearIndex(offset, {symbol.name: step for symbol, step in strides.items()})
+    found = device_coordinates(layout, where, {s.name: extent for s, extent in extents.items()})
+    own = {loop_symbol(symbol.name): symbol for symbol in extents}
+    return [expression(coordinate).xreplace(own) for coordinate in found]
+
+
 def arg(tensor, index, axes, *, output=False):
     """An argument whose dimensions are the symbols of ``axes`` (None: size 1)."""
     extents = {s: n for s, n in zip(axes, tensor.shape, strict=True) if s is not None}
     strides = {s: t for s, t in zip(axes, tensor.stride(), strict=True) if s is not None}
     layout = tensor.device_tensor_layout()
-    where = LinearIndex(tensor.storage_offset(), strides)
-    coordinates, separate = device_coordinates(layout, where, extents)
-    assert separate
+    coordinates = coordinates_of(layout, tensor.storage_offset(), strides, extents)
     return TensorArg(
         not output,
         index,

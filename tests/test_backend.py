@@ -5,13 +5,12 @@ import sympy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import arg, c0, c1, c2, card, empty, gather, space
+from kernels import arg, c0, c1, c2, card, coordinates_of, empty, gather, space
 
 from torch_spyre._C import _Program
 from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.op_spec import LoopSpec, OpSpec
-from torch_spyre._inductor.views import LinearIndex, device_coordinates
 from torch_spyre.backend.compiler import compile_bundle
 
 
@@ -215,10 +214,9 @@ def refused(args, where, why):
 
 def test_a_slice_inside_a_stick(tmp_path):
     x, out = card(100, 256), empty(100, 60)
-    where = LinearIndex(3, {c0: 256, c1: 1})
     args = [arg(x, 0, (c0, c1)), arg(out, 1, (c0, c1), output=True)]
-    args[0].device_coordinates, _ = device_coordinates(
-        x.device_tensor_layout(), where, {c0: 100, c1: 60}
+    args[0].device_coordinates = coordinates_of(
+        x.device_tensor_layout(), 3, {c0: 256, c1: 1}, {c0: 100, c1: 60}
     )
     run([OpSpec("exp", False, space(c0=(100, 4), c1=(60, 1)), args)], [x, out], tmp_path)
     assert torch.equal(out.cpu(), x[:, 3:63].exp().cpu())

@@ -91,7 +91,7 @@ class KernelBuilder:
             value = OpsWrapper._unwrap(_body(data, outer, inside))
         where = node.get_layout().make_indexer()(outer)
         if isinstance(data, ir.Reduction):
-            kept = {s: n for s, n in space.items() if any(s in e.free_symbols for e in outer)}
+            kept = {s.name for s in space if any(s in e.free_symbols for e in outer)}
             tracer.reduce_to(target, where, data.reduction_type, value, kept)
         else:
             tracer.store_to(target, where, value)

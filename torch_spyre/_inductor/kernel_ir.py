@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import sympy
 import torch
-from sympy import Symbol
 
 from torch_spyre._C import DataFormats, SpyreTensorLayout, get_device_dtype
 from torch_spyre._inductor.hints import Hint
@@ -59,7 +58,7 @@ class Loop:
     A tile is what ``symbol`` counts; ops that are tiled have it in their space.
     """
 
-    symbol: Symbol
+    symbol: str
     count: int
 
 
@@ -113,25 +112,25 @@ class KernelOp:
     """One op of the op table over an iteration space."""
 
     op: str
-    space: dict[Symbol, int]
+    space: dict[str, int]
     inputs: list[Access]
     output: Access
     constants: dict[str, float] = field(default_factory=dict)
     exact: bool = False  # computed in integers
     origin: str = ""  # the user's source line
     node: int = 0  # which of the kernel's nodes it belongs to
-    splits: dict[Symbol, int] = field(default_factory=dict)  # over how many cores; planned late
+    splits: dict[str, int] = field(default_factory=dict)  # over how many cores; planned late
     # Of a copy between scratchpads: how the cores that have its input are split. Planned last.
-    held: dict[Symbol, int] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
     loops: tuple[Loop, ...] = ()  # around it, outermost first: the space is that of one tile
-    alike: frozenset[Symbol] = frozenset()  # count cores that do the same, each in its own LX
+    alike: frozenset[str] = frozenset()  # count cores that do the same, each in its own LX
     hints: tuple[Hint, ...] = ()  # of the user, outermost first
-    dims: dict[Symbol, DimParts] = field(default_factory=dict)  # of loops whose names are known
+    dims: dict[str, DimParts] = field(default_factory=dict)  # of loops whose names are known
     last_tile: bool = False  # of several; smaller than the first
 
     @property
-    def reduced(self) -> list[Symbol]:
-        """Symbols that the output does not have: it sums them up, or the like."""
+    def reduced(self) -> list[str]:
+        """strs that the output does not have: it sums them up, or the like."""
         kept = self.output.index.strides
         return [s for s in self.space if not kept.get(s) and s not in self.alike]
 
@@ -140,7 +139,7 @@ class KernelOp:
         """How often the loops around run it."""
         return math.prod(loop.count for loop in self.loops)
 
-    def part(self, symbol: Symbol, start: int, size: int) -> KernelOp:
+    def part(self, symbol: str, start: int, size: int) -> KernelOp:
         """The op for some iterations of a loop."""
 
         def moved(access: Access) -> Access:
@@ -152,7 +151,7 @@ class KernelOp:
         inputs = [moved(access) for access in self.inputs]
         return replace(self, space=space, inputs=inputs, output=moved(self.output))
 
-    def reach(self, buffer: Buffer) -> dict[Symbol, int]:
+    def reach(self, buffer: Buffer) -> dict[str, int]:
         """What symbols count in all tiles, as far as these move through a buffer."""
         space = dict(self.space)
         for loop in self.loops:
@@ -161,9 +160,9 @@ class KernelOp:
         return space
 
     def __str__(self) -> str:
-        inputs = ", ".join(f"{a.buffer.name}[{a.index.expression}]" for a in self.inputs)
+        inputs = ", ".join(f"{a.buffer.name}[{a.index}]" for a in self.inputs)
         space = ", ".join(f"{symbol}<{size}" for symbol, size in self.space.items())
-        out = f"{self.output.buffer}[{self.output.index.expression}]"
+        out = f"{self.output.buffer}[{self.output.index}]"
         tiles = "".join(f", in {loop.count} tiles of {loop.symbol}" for loop in self.loops)
         return f"{out} = {self.op}({inputs}) for {space}{tiles}"
 

@@ -23,7 +23,6 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
@@ -116,13 +115,8 @@ class _NestOps:
     def __init__(self, nest: Nest, buffers: Mapping[str, Buffer]) -> None:
         self.nest = nest
         self.buffers = buffers
-        self.symbols = {
-            name: Symbol(name, integer=True, nonnegative=True)
-            for name, extent in nest.loops.items()
-            if extent != 1
-        }
-        self.space = {symbol: nest.loops[name] for name, symbol in self.symbols.items()}
-        self.dims = {self.symbols[n]: parts for n, parts in nest.dims.items() if n in self.symbols}
+        self.space = {name: extent for name, extent in nest.loops.items() if extent != 1}
+        self.dims = {name: parts for name, parts in nest.dims.items() if name in self.space}
 
     def ops(self) -> Iterable[KernelOp]:
         for op in self.nest.ops:
@@ -140,7 +134,7 @@ class _NestOps:
 
     def _access(self, at: At) -> Access:
         buffer = self.buffers[at.name]
-        strides = {self.symbols[n]: step for n, step in at.strides.items() if n in self.symbols}
+        strides = {name: step for name, step in at.strides.items() if name in self.space}
         return Access(buffer, LinearIndex(at.offset + buffer.offset, strides))
 
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import sympy
 import torch
-from sympy import Symbol
 
 from torch_spyre import patches
 from torch_spyre._inductor.kernel_ir import DimPart, DimParts, KernelOp, has_symbols, number
@@ -171,7 +170,7 @@ class NamedDims:
     def name_loops(self, ops: Sequence[KernelOp], result_names: Sequence[str] = ()) -> None:
         """Give the ops of one node the names of their loops, and what they write too."""
         space, target = ops[-1].space, ops[-1].output
-        dims: dict[Symbol, DimParts] = {}
+        dims: dict[str, DimParts] = {}
         for op in ops:
             for access in op.inputs:
                 digits = self._digits(access.buffer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import sympy
@@ -26,7 +26,7 @@ from torch_spyre._inductor.kernel_ir import (
     has_symbols,
     number_key,
 )
-from torch_spyre._inductor.views import LinearIndex
+from torch_spyre._inductor.views import LinearIndex, linear_index
 from torch_spyre.backend.constants import decode_constant
 from torch_spyre.ops.table import OPS
 
@@ -117,7 +117,8 @@ class Tracer(DefaultHandler):
         constant: Callable[[float | Ramp, torch.dtype], Buffer],
         origin: str,
     ) -> None:
-        self.space = space
+        self.symbols = space
+        self.space = {symbol.name: size for symbol, size in space.items()}
         self.find_buffer = find_buffer
         self.new_local = new_local
         self.constant_buffer = constant
@@ -146,8 +147,8 @@ class Tracer(DefaultHandler):
         return known(0, first) and known(last, end)
 
     def linear(self, index: Expr) -> LinearIndex:
-        index = simplified(index, self.space)
-        linear = LinearIndex.of(index, tuple(self.space))
+        index = simplified(index, self.symbols)
+        linear = linear_index(index, tuple(self.symbols))
         if linear is None:
             raise Unsupported(f"the index {index} is not linear in its loops")
         return linear
@@ -180,7 +181,9 @@ class Tracer(DefaultHandler):
         """A number that the loops count."""
         if sympy.sympify(expression).is_number:
             return Value(dtype, None, float(expression))
-        index = self.linear(expression)
+        return self._count(self.linear(expression), dtype)
+
+    def _count(self, index: LinearIndex, dtype: torch.dtype) -> Value:
         if not any(index.strides.values()):
             return Value(dtype, None, _converted(index.offset, dtype))
         return Value(dtype, None, counted=index)
@@ -254,7 +257,7 @@ class Tracer(DefaultHandler):
         sign = 1 if name == "add" else -1
         strides = {s: a.strides.get(s, 0) + sign * b.strides.get(s, 0) for s in self.space}
         index = LinearIndex(a.offset + sign * b.offset, strides)
-        return values, self.index_expr(index.expression, getattr(self.dtypes, name)(*values))
+        return values, self._count(index, getattr(self.dtypes, name)(*values))
 
     def _holds(self, dtype: torch.dtype, value: Value) -> bool:
         """Whether all the numbers that a value may be are exact in a dtype."""
@@ -349,9 +352,9 @@ class Tracer(DefaultHandler):
         self.append_op(op, [value])
 
     def reduce_to(
-        self, buffer: Buffer, index: Expr, kind: str, value: Value, outer: dict[Symbol, int]
+        self, buffer: Buffer, index: Expr, kind: str, value: Value, outer: Collection[str]
     ) -> None:
-        """The value, reduced over the symbols that are not in ``outer``."""
+        """The value, reduced over the loops that are not in ``outer``."""
         target = Access(buffer, self.linear(index + buffer.offset))
         if kind not in REDUCTIONS:
             raise Unsupported(f"the card has no reduction {kind}")
@@ -362,7 +365,7 @@ class Tracer(DefaultHandler):
             op = KernelOp(kind, self.space, [self.materialised(value)], target)
         self.append_op(op, [value])
 
-    def _product(self, value: Value, outer: dict[Symbol, int]) -> list[Access] | None:
+    def _product(self, value: Value, outer: Collection[str]) -> list[Access] | None:
         """The factors, if the value is the product that a matrix multiplication sums."""
         last = self.ops[-1] if self.ops else None
         if (

@@ -1,9 +1,12 @@
-"""Where an iteration touches a tensor: from a linear index to device coordinates.
+"""Where an iteration touches a tensor: from a linear index to device coordinates, in integers.
 
 A device layout places storage offset ``o`` by digits: with the layout's host strides in falling
-order, a digit is ``o // stride`` and the rest goes on. An index that is linear in loop variables
-has digits that are simple in these variables as long as nothing carries from one digit into the
-next. Most views are like that; the others get coordinates with all of the index in each of them.
+order, a digit is ``o // stride`` and the rest goes on. An index that is linear in loops has digits
+of single loops as long as nothing carries from one digit into the next. Most views are like that.
+
+>>> layout = SpyreTensorLayout([5, 130], torch.float16)
+>>> [*map(str, device_coordinates(layout, LinearIndex(0, {"r": 130, "c": 1}), {"r": 5, "c": 130}))]
+['c//64', 'r', 'c%64']
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import sympy
-from sympy import Expr, Integer, Symbol
+import torch  # noqa: F401  (for the example)
+from sympy import Expr, Symbol
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_spyre._C import SpyreTensorLayout
@@ -21,12 +26,12 @@ from torch_spyre._C import SpyreTensorLayout
 
 @dataclass(frozen=True, eq=False)
 class LinearIndex:
-    """``offset + sum(stride * symbol)``, in elements of a storage."""
+    """``offset + sum(stride * loop)``, in elements of a storage; loops are names."""
 
     offset: int
-    strides: Mapping[Symbol, int]
+    strides: Mapping[str, int]
 
-    def _key(self) -> tuple[int, frozenset[tuple[Symbol, int]]]:
+    def _key(self) -> tuple[int, frozenset[tuple[str, int]]]:
         return self.offset, frozenset(item for item in self.strides.items() if item[1])
 
     def __eq__(self, other: object) -> bool:
@@ -35,105 +40,182 @@ class LinearIndex:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    @staticmethod
-    @functools.lru_cache(maxsize=1 << 14)
-    def of(index: Expr, symbols: tuple[Symbol, ...]) -> LinearIndex | None:
-        """The index as a linear one, or None if it is not."""
-        index = sympy.expand(index)
-        strides = {}
-        for symbol in symbols:
-            stride = index.coeff(symbol, 1)
-            strides[symbol] = int(stride) if stride.is_Integer else stride
-        offset = sympy.expand(index - sum(stride * symbol for symbol, stride in strides.items()))
-        linear = LinearIndex(int(offset) if offset.is_Integer else offset, strides)
-        # Other symbols are sizes that a launch knows.
-        unknown = sympy.Tuple(offset, *strides.values()).free_symbols
-        return linear if unknown.isdisjoint(symbols) else None
+    def __str__(self) -> str:
+        terms = [_times(stride, loop) for loop, stride in self.strides.items() if stride != 0]
+        return _sum(terms, self.offset)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def linear_index(index: Expr, loops: tuple[Symbol, ...]) -> LinearIndex | None:
+    """An expression of Inductor's as a linear index, or None if it is not linear in the loops."""
+    index = sympy.expand(index)
+    strides = {}
+    for symbol in loops:
+        stride = index.coeff(symbol, 1)
+        strides[symbol] = int(stride) if stride.is_Integer else stride
+    offset = sympy.expand(index - sum(stride * symbol for symbol, stride in strides.items()))
+    # Other symbols are sizes that a launch knows.
+    unknown = sympy.Tuple(offset, *strides.values()).free_symbols
+    if not unknown.isdisjoint(loops):
+        return None
+    named = {symbol.name: stride for symbol, stride in strides.items()}
+    return LinearIndex(int(offset) if offset.is_Integer else offset, named)
+
+
+class Term(NamedTuple):
+    """``step * (i % period // unit)``, where ``i`` counts a loop. There may be no period, or two:
+    ``i % 65 % 64`` is the lane of an element in rows of 65."""
+
+    loop: str
+    step: int = 1
+    unit: int = 1
+    periods: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        value = self.loop + "".join(f"%{period}" for period in self.periods)
+        return _times(self.step, value + (f"//{self.unit}" if self.unit > 1 else ""))
+
+
+class Coordinate(NamedTuple):
+    """Of one device dimension: a number, and what loops add to it."""
+
+    offset: int = 0
+    terms: tuple[Term, ...] = ()
 
     @property
-    def expression(self) -> Expr:
-        return self.offset + sum(
-            (stride * symbol for symbol, stride in self.strides.items()), Integer(0)
-        )
+    def loops(self) -> list[str]:
+        return [term.loop for term in self.terms]
 
-
-@dataclass(frozen=True)
-class _Term:
-    """``coefficient * value``, where the value takes ``count`` numbers from 0 on."""
-
-    coefficient: int
-    value: Expr
-    count: int
-
-    @property
-    def largest(self) -> int:
-        return self.coefficient * (self.count - 1)
+    def __str__(self) -> str:
+        return _sum([str(term) for term in self.terms], self.offset)
 
 
 def device_coordinates(
-    layout: SpyreTensorLayout, index: LinearIndex, extents: Mapping[Symbol, int]
-) -> tuple[list[Expr], bool]:
-    """One coordinate a device dimension; and whether each has the variables of its own only."""
+    layout: SpyreTensorLayout, index: LinearIndex, extents: Mapping[str, int]
+) -> tuple[Coordinate, ...] | None:
+    """One coordinate a device dimension; None if loops carry from one into another."""
     loops = tuple(
-        _Term(stride, symbol, extents[symbol])
-        for symbol, stride in index.strides.items()
-        if stride and extents[symbol] > 1
+        (loop, stride, extents[loop])
+        for loop, stride in index.strides.items()
+        if stride and extents[loop] > 1
     )
-    coordinates, separate = _coordinates(layout, index.offset, loops)
-    return list(coordinates), separate
+    return _coordinates(layout, index.offset, loops)
+
+
+_Loops = tuple[tuple[str, int, int], ...]  # name, stride, extent
 
 
 # The same layouts are walked in the same way again and again: by the passes over one op, and by the
 # layers of a model.
 @functools.lru_cache(maxsize=1 << 14)
 def _coordinates(
-    layout: SpyreTensorLayout, offset: int, loops: tuple[_Term, ...]
-) -> tuple[list[Expr], bool]:
-    strides, sizes = layout.stride_map, layout.device_size
+    layout: SpyreTensorLayout, offset: int, loops: _Loops
+) -> tuple[Coordinate, ...] | None:
+    strides, sizes = list(layout.stride_map), list(layout.device_size)
     # Device dimensions that count something, by falling host stride.
     order = [dim for dim, stride in enumerate(strides) if stride > 0 and sizes[dim] > 1]
     order.sort(key=lambda dim: -strides[dim])
-    digits = _separate_digits([strides[dim] for dim in order], offset, loops)
-    separate = digits is not None
+    digits = digits_of([strides[dim] for dim in order], offset, loops)
     if digits is None:
-        digits = _general_digits([strides[dim] for dim in order], offset, loops)
-    coordinates: list[Expr] = [Integer(0)] * len(sizes)
+        return None
+    coordinates = [Coordinate()] * len(sizes)
     for dim, digit in zip(order, digits, strict=True):
         coordinates[dim] = digit
-    return coordinates, separate
+    return tuple(coordinates)
 
 
-def _separate_digits(
-    strides: list[int], constant: int, loops: tuple[_Term, ...]
-) -> list[Expr] | None:
-    if any(term.coefficient < 0 for term in loops):
+class _Rest(NamedTuple):
+    """What a loop has left for the digits below: ``stride * (i % period)``."""
+
+    loop: str
+    stride: int
+    extent: int  # how many numbers i % period is
+    periods: tuple[int, ...] = ()
+
+    def below(self, unit: int) -> _Rest:
+        """Without what is a multiple of ``unit``."""
+        known = self.periods[:-1] if self.periods and self.periods[-1] % unit == 0 else self.periods
+        return _Rest(self.loop, self.stride, unit, (*known, unit))
+
+    @property
+    def largest(self) -> int:
+        return self.stride * (self.extent - 1)
+
+
+def digits_of(strides: list[int], offset: int, loops: _Loops) -> list[Coordinate] | None:
+    """The digits of an offset and of loops over it; None if one would carry into the next."""
+    if any(stride < 0 for _, stride, _ in loops):
         return None
-    terms = list(loops)
+    rests = [_Rest(*loop) for loop in loops]
     digits = []
     for stride in strides:
-        digit: list[Expr] = [Integer(constant // stride)]
-        constant %= stride
-        rest: list[_Term] = []
-        for term in terms:
-            if term.coefficient % stride == 0:
-                digit.append(term.coefficient // stride * term.value)
-            elif term.largest < stride:
-                rest.append(term)
-            elif stride % term.coefficient == 0:
-                period = stride // term.coefficient
-                digit.append(sympy.floor(term.value / period))
-                rest.append(_Term(term.coefficient, sympy.Mod(term.value, period), period))
+        number, offset = divmod(offset, stride)
+        terms, left = [], []
+        for rest in rests:
+            if rest.stride % stride == 0:
+                terms.append(Term(rest.loop, rest.stride // stride, 1, rest.periods))
+            elif rest.largest < stride:
+                left.append(rest)
+            elif stride % rest.stride == 0:
+                unit = stride // rest.stride
+                terms.append(Term(rest.loop, 1, unit, rest.periods))
+                left.append(rest.below(unit))
             else:
                 return None
-        if constant + sum(term.largest for term in rest) >= stride:
+        if offset + sum(rest.largest for rest in left) >= stride:
             return None  # would carry
-        terms = rest
-        digits.append(sympy.Add(*digit))
-    return digits if not terms and constant == 0 else None
+        rests = left
+        digits.append(Coordinate(number, tuple(terms)))
+    return digits if not rests and offset == 0 else None
 
 
-def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -> list[Expr]:
-    whole = rest = sympy.Add(offset, *(term.coefficient * term.value for term in loops))
+# ----------------------------------------------------------------------------- sympy, for OpSpecs
+
+
+def loop_symbol(loop: str) -> Symbol:
+    return Symbol(loop, integer=True, nonnegative=True)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def expression(coordinate: Coordinate) -> Expr:
+    """A coordinate as OpSpecs have it."""
+    terms = []
+    for loop, step, unit, periods in coordinate.terms:
+        value: Expr = loop_symbol(loop)
+        for period in periods:
+            value = sympy.Mod(value, period)
+        terms.append(step * (sympy.floor(value / unit) if unit > 1 else value))
+    return sympy.Add(coordinate.offset, *terms)
+
+
+def compute_coordinates(
+    size: Sequence[int], stride: Sequence[int], ranges: Mapping[Symbol, int], index: Expr
+) -> list[Expr]:
+    """At which coordinate of a strided tensor an iteration over ``ranges`` touches it."""
+    order = [dim for dim, step in enumerate(stride) if step > 0 and size[dim] > 1]
+    order.sort(key=lambda dim: -stride[dim])
+    steps = [int(stride[dim]) for dim in order]
+    index = sympy.sympify(index)
+    linear, digits = linear_index(index, tuple(ranges)), None
+    if linear is not None:
+        extents = {symbol.name: int(extent) for symbol, extent in ranges.items()}
+        loops = tuple((loop, step, extents[loop]) for loop, step in linear.strides.items() if step)
+        digits = digits_of(steps, linear.offset, loops)
+    coordinates: list[Expr] = [sympy.Integer(0)] * len(size)
+    if digits is None:
+        plain = index.replace(ModularIndexing, _modulo).replace(FloorDiv, _floor)
+        found = _general_digits(steps, plain)
+    else:
+        own = {loop_symbol(symbol.name): symbol for symbol in ranges}
+        found = [expression(digit).xreplace(own) for digit in digits]
+    for dim, digit in zip(order, found, strict=True):
+        coordinates[dim] = digit
+    return coordinates
+
+
+def _general_digits(strides: list[int], whole: Expr) -> list[Expr]:
+    """With all of the index in each of them."""
+    rest = whole
     digits = []
     for position, stride in enumerate(strides):
         digit = sympy.floor(rest / stride)
@@ -144,33 +226,22 @@ def _general_digits(strides: list[int], offset: int, loops: tuple[_Term, ...]) -
     return digits
 
 
-def compute_coordinates(
-    size: Sequence[int], stride: Sequence[int], ranges: Mapping[Symbol, int], index: Expr
-) -> list[Expr]:
-    """At which coordinate of a strided tensor an iteration over ``ranges`` touches it."""
-    order = [dim for dim, step in enumerate(stride) if step > 0 and size[dim] > 1]
-    order.sort(key=lambda dim: -stride[dim])
-    steps = [int(stride[dim]) for dim in order]
-    linear = LinearIndex.of(sympy.sympify(index), tuple(ranges))
-    if linear is None:
-        plain = sympy.sympify(index).replace(ModularIndexing, _modulo)
-        loops: tuple[_Term, ...] = (_Term(1, plain.replace(FloorDiv, _floor), 1),)
-        digits = None
-        offset = 0
-    else:
-        offset = linear.offset
-        found = linear.strides.items()
-        loops = tuple(_Term(step, s, int(ranges[s])) for s, step in found if step)
-        digits = _separate_digits(steps, offset, loops)
-    coordinates: list[Expr] = [Integer(0)] * len(size)
-    for dim, digit in zip(order, digits or _general_digits(steps, offset, loops), strict=True):
-        coordinates[dim] = digit
-    return coordinates
-
-
 def _modulo(value: Expr, divisor: Expr, period: Expr) -> Expr:
     return sympy.Mod(sympy.floor(value / divisor), period)
 
 
 def _floor(numerator: Expr, denominator: Expr) -> Expr:
     return sympy.floor(numerator / denominator)
+
+
+# -------------------------------------------------------------------------------------------- text
+
+
+def _times(step: object, value: str) -> str:
+    return value if step == 1 else f"{step}*{value}"
+
+
+def _sum(terms: list[str], offset: object) -> str:
+    if offset != 0 or not terms:
+        terms = [*terms, str(offset)]
+    return " + ".join(terms).replace("+ -", "- ")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from sympy import Symbol
 
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer
-from torch_spyre._inductor.op_spec import iteration_symbols
 from torch_spyre._inductor.views import device_coordinates
 from torch_spyre.machine import load as load_machine
 
@@ -34,22 +32,26 @@ def neutral_element(op: str, dtype: torch.dtype) -> float:
     return float(torch.iinfo(dtype).min if value < 0 else torch.iinfo(dtype).max)
 
 
-def stick_symbol(access: Access, space: dict[Symbol, int]) -> Symbol | None:
+def stick_symbol(access: Access, space: dict[str, int]) -> str | None:
     """The loop that moves along the sticks of a buffer; None if none does."""
     assert access.buffer.layout is not None
-    coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-    symbols = iteration_symbols(coordinates[-1])
-    return next(iter(symbols)) if len(symbols) == 1 else None
+    coordinates = device_coordinates(access.buffer.layout, access.index, space)
+    if coordinates is not None:
+        loops = coordinates[-1].loops
+    else:  # such as every third element
+        above = min(access.buffer.layout.stride_map[:-1], key=lambda t: t if t > 0 else math.inf)
+        loops = [s for s in symbols_of(access) if space[s] > 1 and access.index.strides[s] % above]
+    return loops[0] if len(loops) == 1 else None
 
 
-def begins_inside(access: Access, space: dict[Symbol, int]) -> bool:
+def begins_inside(access: Access, space: dict[str, int]) -> bool:
     """Whether a view begins inside a stick, which a matrix must not."""
     assert access.buffer.layout is not None
-    coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-    return coordinates[-1].as_coeff_Add()[0] != 0
+    coordinates = device_coordinates(access.buffer.layout, access.index, space)
+    return coordinates is None or coordinates[-1].offset != 0
 
 
-def symbols_of(access: Access) -> set[Symbol]:
+def symbols_of(access: Access) -> set[str]:
     """The loops that move an access."""
     return {symbol for symbol, stride in access.index.strides.items() if stride}
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Symbol
-
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import stick_symbol
@@ -44,10 +42,10 @@ def cut_alike(ops: list[KernelOp]) -> list[KernelOp]:
     return ops
 
 
-def _cuts(op: KernelOp, touching: dict[Buffer, list[KernelOp]]) -> Iterator[tuple[Symbol, int]]:
+def _cuts(op: KernelOp, touching: dict[Buffer, list[KernelOp]]) -> Iterator[tuple[str, int]]:
     """Loops, and of how many iterations their inner parts would be."""
     accesses = (*op.inputs, op.output)
-    whole = {loop.symbol for loop in op.loops}
+    whole: set[str | None] = {loop.symbol for loop in op.loops}
     whole |= {*op.reduced, *(stick_symbol(access, op.space) for access in accesses)}
     for access in accesses:
         steps = _steps(access.buffer, touching.get(access.buffer, ()))

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 
-from sympy import Symbol
-
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.prices import lx_available
@@ -61,7 +59,7 @@ def _runs(ops: list[KernelOp], large: set[Buffer]) -> list[list[KernelOp]]:
 
 def _loops(
     near: list[KernelOp], run: list[KernelOp], wanted: set[KernelOp]
-) -> Iterator[dict[KernelOp, Symbol]]:
+) -> Iterator[dict[KernelOp, str]]:
     """Loops that all ops of a run have, the outermost first; ops nearby may have them, too."""
     for symbol in _by_stride(run[0].output):
         symbols = _spread(run, symbol, near, wanted)
@@ -69,14 +67,14 @@ def _loops(
             yield {op: symbols[op] for op in near if op in symbols}
 
 
-def _by_stride(access: Access) -> list[Symbol]:
+def _by_stride(access: Access) -> list[str]:
     strides = access.index.strides
     return sorted((s for s in strides if strides[s]), key=lambda s: -strides[s])
 
 
 def _spread(
-    run: list[KernelOp], symbol: Symbol, near: list[KernelOp], wanted: set[KernelOp]
-) -> dict[KernelOp, Symbol] | None:
+    run: list[KernelOp], symbol: str, near: list[KernelOp], wanted: set[KernelOp]
+) -> dict[KernelOp, str] | None:
     """The loops of ops that count the same, from buffer to buffer.
 
     None if one op of the run has none, or has one that cannot be cut. Others just stay outside,
@@ -95,8 +93,8 @@ def _spread(
 
 
 def _reached(
-    run: list[KernelOp], symbol: Symbol, near: list[KernelOp], wanted: set[KernelOp], most: int
-) -> dict[KernelOp, Symbol] | None:
+    run: list[KernelOp], symbol: str, near: list[KernelOp], wanted: set[KernelOp], most: int
+) -> dict[KernelOp, str] | None:
     """With so many buffers between an op and one that is wanted at most."""
     symbols = {run[0]: symbol}
     waiting = [(run[0], most)]
@@ -146,7 +144,7 @@ def _accesses(op: KernelOp) -> list[Access]:
     return [*op.inputs, op.output]
 
 
-def _same_loop(op: KernelOp, buffer: Buffer, stride: int, size: int) -> Symbol | None:
+def _same_loop(op: KernelOp, buffer: Buffer, stride: int, size: int) -> str | None:
     for access in _accesses(op):
         if access.buffer is buffer:
             for symbol, step in access.index.strides.items():
@@ -155,7 +153,7 @@ def _same_loop(op: KernelOp, buffer: Buffer, stride: int, size: int) -> Symbol |
     return None
 
 
-def _needed(symbols: dict[KernelOp, Symbol], cores: int) -> int:
+def _needed(symbols: dict[KernelOp, str], cores: int) -> int:
     """Into how many tiles at least, by what the ops hold at a time."""
     largest = 0
     for op in symbols:

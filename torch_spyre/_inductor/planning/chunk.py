@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from sympy import Symbol
-
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL, PLACES, begins_inside, stick_symbol
@@ -65,7 +63,7 @@ def _extreme(op: KernelOp, numbers: Numbers) -> Extreme:
     return extreme_of_two(op, symbol, halves, found, numbers)
 
 
-def _halves(op: KernelOp, symbol: Symbol) -> list[KernelOp]:
+def _halves(op: KernelOp, symbol: str) -> list[KernelOp]:
     shape = OpShape(op)
     step = _step(shape, symbol)
     half = math.ceil(op.space[symbol] / step / 2) * step
@@ -89,13 +87,13 @@ def _copies(op: KernelOp) -> list[KernelOp]:
     return copies
 
 
-def _to_cut(op: KernelOp) -> Symbol | None:
+def _to_cut(op: KernelOp) -> str | None:
     """A loop that leads too far; None if all are within reach, or none can be cut."""
     shape = OpShape(op)
     return _farthest(shape) if smallest_span(shape) > SPAN_BYTES else None
 
 
-def _farthest(shape: OpShape) -> Symbol | None:
+def _farthest(shape: OpShape) -> str | None:
     """Of the loops that can be cut, the one that leads farthest.
 
     Loops around move on by what their symbols count: these stay as they are.
@@ -105,13 +103,13 @@ def _farthest(shape: OpShape) -> Symbol | None:
     free = [s for s in op.space if op.space[s] > _step(shape, s) and s not in around]
     walks = [shape.walk(position) for position in range(len(shape.accesses))]
 
-    def steps(symbol: Symbol) -> int:
+    def steps(symbol: str) -> int:
         return max(abs(walk.sticks(symbol, op.space[symbol] - 1)) for walk in walks)
 
     return max(free, key=steps, default=None)
 
 
-def _step(shape: OpShape, symbol: Symbol) -> int:
+def _step(shape: OpShape, symbol: str) -> int:
     """Of how many iterations parts of a loop are multiples: sticks stay whole. Within a single one
     only those of the widest elements do, of which it may hold several, far apart."""
     if shape.units[symbol] > 1:

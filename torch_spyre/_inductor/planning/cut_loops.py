@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
-
-import sympy
-from sympy import Expr, Symbol
 
 from torch_spyre._inductor.kernel_ir import (
     Access,
@@ -17,7 +13,7 @@ from torch_spyre._inductor.kernel_ir import (
     contiguous_strides,
 )
 from torch_spyre._inductor.planning.accesses import MATMUL
-from torch_spyre._inductor.views import LinearIndex, device_coordinates
+from torch_spyre._inductor.views import Coordinate, LinearIndex, device_coordinates
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a layout's dimensions
 MAX_LOOPS = 8  # of an op: a SuperDSC has no labels for more
@@ -43,7 +39,7 @@ def cut_loops(ops: list[KernelOp]) -> list[KernelOp]:
     return ops
 
 
-def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
+def _needed_cut(node: list[KernelOp]) -> tuple[str, int] | None:
     """A loop, and of how many iterations the inner part of it is to be."""
     space = node[0].space
     if len(space) >= (MAX_PRODUCT_LOOPS if any(op.op == MATMUL for op in node) else MAX_LOOPS):
@@ -52,18 +48,18 @@ def _needed_cut(node: list[KernelOp]) -> tuple[Symbol, int] | None:
     for access in _accesses(node):
         if access.buffer.layout is None:
             continue
-        coordinates, _ = device_coordinates(access.buffer.layout, access.index, space)
-        sticks = _divisions(tuple(coordinates[-1:]))  # what loops along sticks are divided by
-        for symbol, period in _divisions(tuple(coordinates)):
-            extent = space.get(symbol, 0)
+        coordinates = device_coordinates(access.buffer.layout, access.index, space)
+        if coordinates is None:
+            continue
+        *_, stick = coordinates
+        elems = access.buffer.format.elems_per_stick()
+        for loop, period in sorted(_divisions(coordinates), key=lambda division: division[::-1]):
+            extent = space[loop]
             fits = 1 < period < extent and extent % period == 0
-            if fits and symbol not in whole and not _is_stick(symbol, period, access, sticks):
-                return symbol, period
+            along_stick = period == elems and (loop, period) in _divisions([stick])
+            if fits and loop not in whole and not along_stick:
+                return loop, period
     return None
-
-
-def _is_stick(symbol: Expr, period: int, access: Access, sticks: list[tuple[Expr, int]]) -> bool:
-    return period == access.buffer.format.elems_per_stick() and (symbol, period) in sticks
 
 
 def _accesses(node: Iterable[KernelOp]) -> Iterable[Access]:
@@ -71,27 +67,18 @@ def _accesses(node: Iterable[KernelOp]) -> Iterable[Access]:
         yield from (*op.inputs, op.output)
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _divisions(coordinates: tuple[Expr, ...]) -> list[tuple[Expr, int]]:
-    """What floors and Mods divide, and by what; in an order that does not change."""
-    found = []
-    for atom in sympy.Tuple(*coordinates).atoms(sympy.floor, sympy.Mod):
-        if isinstance(atom, sympy.Mod):
-            divided, period = atom.args
-        else:
-            divided, period = atom.args[0].as_numer_denom()
-        if period.is_Integer:
-            found.append((divided, int(period)))
-    return sorted(found, key=lambda division: (division[1], str(division[0])))
+def _divisions(coordinates: Iterable[Coordinate]) -> list[tuple[str, int]]:
+    """Loops that coordinates divide, and by what first."""
+    terms = [term for coordinate in coordinates for term in coordinate.terms]
+    divided = [(term.loop, [*term.periods, term.unit][0]) for term in terms]
+    return [(loop, by) for loop, by in divided if by > 1]
 
 
-def cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
+def cut(node: list[KernelOp], symbol: str, period: int) -> None:
     """Makes two loops of one, the inner of ``period`` iterations."""
     space = node[0].space
-    outer, inner = (
-        Symbol(f"{symbol.name}{part}", integer=True, nonnegative=True) for part in ("o", "i")
-    )
-    renewed: dict[Symbol, int] = {}
+    outer, inner = f"{symbol}o", f"{symbol}i"
+    renewed: dict[str, int] = {}
     for other, extent in space.items():
         if other == symbol:
             renewed[outer] = extent // period
@@ -111,8 +98,8 @@ def cut(node: list[KernelOp], symbol: Symbol, period: int) -> None:
 
 
 def _cut_dims(
-    dims: dict[Symbol, DimParts], symbol: Symbol, outer: Symbol, inner: Symbol, period: int
-) -> dict[Symbol, DimParts]:
+    dims: dict[str, DimParts], symbol: str, outer: str, inner: str, period: int
+) -> dict[str, DimParts]:
     """The names of loops, one of which is cut."""
     if symbol not in dims:
         return dims
@@ -129,8 +116,8 @@ def _cut_dims(
     return others | {outer: tuple(above), inner: tuple(below)}
 
 
-def _with_cut(access: Access, symbol: Symbol, outer: Symbol, inner: Symbol, period: int) -> Access:
-    strides: dict[Symbol, int] = {}
+def _with_cut(access: Access, symbol: str, outer: str, inner: str, period: int) -> Access:
+    strides: dict[str, int] = {}
     for other, stride in access.index.strides.items():
         if other == symbol:
             strides[outer] = stride * period

@@ -16,8 +16,6 @@ import math
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 
-from sympy import Symbol
-
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
@@ -311,7 +309,7 @@ def _candidates(asked: _Asked) -> list[Splits]:
     def preference(splits: Splits) -> tuple[float, int, list[int]]:
         """Of equally fast ones those that leave a result to one core, and that split outer loops:
         parts in one piece are what other ops, with other loops, most likely want."""
-        of_result = splits.get(shape.contracted, 1)
+        of_result = 1 if shape.contracted is None else splits.get(shape.contracted, 1)
         return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
     asked.candidates[:] = sorted(candidates, key=preference)[:TRIED]  # of two threads, the same
@@ -322,7 +320,7 @@ def _cores(splits: Splits) -> int:
     return math.prod(splits.values())
 
 
-def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
+def _in_turns(shape: OpShape, free: list[str], cores: int) -> list[Splits]:
     """The loops take what they can of the cores, in several orders: outer loops first, or large."""
     by_size = sorted(free, key=lambda s: -shape.units[s])
     found: dict[int, Splits] = {}
@@ -338,14 +336,14 @@ def _in_turns(shape: OpShape, free: list[Symbol], cores: int) -> list[Splits]:
     return list(found.values())
 
 
-def _free(shape: OpShape) -> list[Symbol]:
+def _free(shape: OpShape) -> list[str]:
     """Loops that can be split."""
     return [s for s in shape.op.space if shape.units[s] > 1 and shape.may_split(s)]
 
 
 def _even(shape: OpShape, least: int, most: int) -> list[Splits]:
     """Ways to split a matrix product into equal parts, for as many cores as there is work for."""
-    found: list[dict[Symbol, int]] = [{}]
+    found: list[dict[str, int]] = [{}]
     for symbol, units in shape.units.items():
         found = [
             splits | {symbol: parts}

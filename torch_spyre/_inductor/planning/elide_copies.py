@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sympy import Symbol
-
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol, symbols_of
 from torch_spyre._inductor.planning.realign import expressible
@@ -45,7 +43,7 @@ def _read_in_place(ops: list[KernelOp]) -> list[KernelOp]:
     return ops
 
 
-def _through(copy: KernelOp, access: Access, space: dict[Symbol, int]) -> Access | None:
+def _through(copy: KernelOp, access: Access, space: dict[str, int]) -> Access | None:
     """The access to what was copied, if each of its loops is one of the copy's."""
     source, target = copy.inputs[0], copy.output
     if access.index.offset != target.index.offset:
@@ -116,17 +114,17 @@ def _to_target(copy: KernelOp, maker: KernelOp) -> Access | None:
 
 
 def _translated(
-    loops: dict[Symbol, tuple[int, int]],
+    loops: dict[str, tuple[int, int]],
     copy: KernelOp,
     old: LinearIndex,
     new: LinearIndex,
     all_of_it: bool = False,
-) -> dict[Symbol, int] | None:
+) -> dict[str, int] | None:
     """Strides of loops, each (stride, extent), on the other side of a copy.
 
     Each is a loop of the copy, or a part of one.
     """
-    strides: dict[Symbol, int] = {}
+    strides: dict[str, int] = {}
     done = dict.fromkeys(copy.space, 1)  # how far inner parts of a loop have come
     for symbol, (step, extent) in sorted(loops.items(), key=lambda item: item[1]):
         for loop, size in copy.space.items():
@@ -139,13 +137,13 @@ def _translated(
     return None if all_of_it and done != copy.space else strides
 
 
-def _same_stick(moved: Access, before: Access, space: dict[Symbol, int]) -> bool:
+def _same_stick(moved: Access, before: Access, space: dict[str, int]) -> bool:
     if moved.buffer.layout is not None and not expressible(moved, space):
         return False
     return bool(_usual_stick(moved, space) == _usual_stick(before, space))
 
 
-def _usual_stick(access: Access, space: dict[Symbol, int]) -> Symbol | None:
+def _usual_stick(access: Access, space: dict[str, int]) -> str | None:
     if access.buffer.layout is not None:
         return stick_symbol(access, space)
     return next((s for s, step in access.index.strides.items() if step == 1), None)

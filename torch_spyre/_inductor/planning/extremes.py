@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from sympy import Symbol
 
 from torch_spyre._inductor.dtype_ops import computes_in_integers
 from torch_spyre._inductor.kernel_ir import Access, KernelOp
@@ -36,7 +35,7 @@ def extreme_of(op: KernelOp) -> Extreme:
 
 def extreme_of_two(
     op: KernelOp,
-    symbol: Symbol,
+    symbol: str,
     halves: Sequence[KernelOp],
     found: Sequence[Extreme],
     numbers: Numbers,
@@ -68,7 +67,7 @@ def extreme_of_two(
 
 def _place_in(
     op: KernelOp,
-    symbol: Symbol,
+    symbol: str,
     start: int,
     half: KernelOp,
     place: Access,
@@ -89,7 +88,7 @@ def _place_in(
     return place
 
 
-def _around(loops: list[Symbol], symbol: Symbol) -> tuple[list[Symbol], list[Symbol]]:
+def _around(loops: list[str], symbol: str) -> tuple[list[str], list[str]]:
     at = loops.index(symbol)
     return loops[:at], loops[at + 1 :]
 

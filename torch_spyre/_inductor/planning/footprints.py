@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-from sympy import Symbol
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
@@ -23,7 +22,7 @@ from torch_spyre._inductor.views import LinearIndex
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
-Splits = Mapping[Symbol, int]
+Splits = Mapping[str, int]
 
 
 class Footprint(NamedTuple):
@@ -97,9 +96,9 @@ class OpShape:
         self._walks: dict[int, _Walk] = {}
         # Planning asks for the same again and again, and to hash symbols takes long: what is known
         # of splits is found by their identity, and they are kept beside it.
-        self._splits: dict[tuple[tuple[Symbol, int], ...], dict[Symbol, int]] = {}
+        self._splits: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         self._footprints: dict[int, tuple[Splits, list[Footprint]]] = {}
-        self._like: dict[tuple[int, Footprint], dict[Symbol, int] | None] = {}
+        self._like: dict[tuple[int, Footprint], dict[str, int] | None] = {}
 
     def of(self, op: KernelOp) -> OpShape:
         """That of an op which differs in its buffers only: both share what is known of either."""
@@ -112,12 +111,12 @@ class OpShape:
         """Bytes of the largest that the op touches."""
         return max(device_bytes(access.buffer) for access in self.accesses)
 
-    def parts(self, symbol: Symbol, cores: int) -> int:
+    def parts(self, symbol: str, cores: int) -> int:
         """How many of the cores a loop can use: parts as equal as possible, none empty."""
         units = self.units[symbol]
         return math.ceil(units / math.ceil(units / cores))
 
-    def chunk(self, symbol: Symbol, parts: int) -> int:
+    def chunk(self, symbol: str, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
         if parts == 1:
             return self.op.space[symbol]
@@ -137,11 +136,11 @@ class OpShape:
             known = self._footprints[id(splits)] = splits, found
         return known[1]
 
-    def the(self, splits: dict[Symbol, int]) -> dict[Symbol, int]:
+    def the(self, splits: dict[str, int]) -> dict[str, int]:
         """One object for all splits that are equal."""
         return self._splits.setdefault(tuple(splits.items()), splits)
 
-    def cores_in_order(self, splits: Splits) -> list[tuple[Symbol, int]]:
+    def cores_in_order(self, splits: Splits) -> list[tuple[str, int]]:
         """The loops that are split, and into how many parts: the first moves from core to core."""
         order = [(symbol, parts) for symbol, parts in splits.items() if parts > 1]
         if any(symbol == self.contracted for symbol, _ in order):
@@ -206,23 +205,23 @@ class OpShape:
             for s in self.walk(position).strides
         )
 
-    def may_split(self, symbol: Symbol) -> bool:
+    def may_split(self, symbol: str) -> bool:
         """Whether several cores can share a loop. Those over K of a product may, besides."""
         if symbol in self.reduced:
             return False
         # The back end leaves a loop with an unfinished stick to one core when it turns sticks.
         return self.op.op != RESTICKIFY or self.op.space[symbol] % self.unit[symbol] == 0
 
-    def splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
+    def splits_like(self, position: int, footprint: Footprint) -> dict[str, int] | None:
         """Splits with which an input has a footprint, as far as single loops can tell."""
         key = position, footprint
         if key not in self._like:
             self._like[key] = self._splits_like(position, footprint)
         return self._like[key]
 
-    def _splits_like(self, position: int, footprint: Footprint) -> dict[Symbol, int] | None:
+    def _splits_like(self, position: int, footprint: Footprint) -> dict[str, int] | None:
         walk = self.walk(position)
-        found: dict[Symbol, int] = {}
+        found: dict[str, int] = {}
         for _, parts, move in footprint.moves:
             for symbol in walk.strides:
                 if symbol in found or not self.may_split(symbol) or self.units[symbol] < parts:
@@ -234,7 +233,7 @@ class OpShape:
                 return None
         return self.in_order(found)
 
-    def in_order(self, splits: Splits) -> dict[Symbol, int]:
+    def in_order(self, splits: Splits) -> dict[str, int]:
         """All loops with their splits, those that are split in the order given.
 
         Loops of a matrix product have their places.
@@ -250,7 +249,7 @@ class _Touch(NamedTuple):
     """All that the shape of an op depends on in one of its accesses."""
 
     offset: int
-    strides: tuple[tuple[Symbol, int], ...]
+    strides: tuple[tuple[str, int], ...]
     dtype: torch.dtype
     layout: SpyreTensorLayout | None
 
@@ -269,9 +268,9 @@ class Structure(NamedTuple):
     it of :meth:`op`, which is made of nothing else."""
 
     name: str
-    space: tuple[tuple[Symbol, int], ...]
-    alike: frozenset[Symbol]
-    held: tuple[tuple[Symbol, int], ...]
+    space: tuple[tuple[str, int], ...]
+    alike: frozenset[str]
+    held: tuple[tuple[str, int], ...]
     touches: tuple[_Touch, ...]
 
     @staticmethod
@@ -297,7 +296,7 @@ class _Walk:
         self._offset = access.index.offset
         self.begin = self._stick(self._offset)
 
-    def sticks(self, symbol: Symbol, iterations: int) -> int:
+    def sticks(self, symbol: str, iterations: int) -> int:
         stride = self.strides.get(symbol, 0)
         return self._stick(self._offset + iterations * stride) - self.begin if stride else 0
 

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import Symbol
-
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import InvalidHint
 from torch_spyre._inductor.hints import Hint
@@ -74,9 +72,9 @@ def _positive(value: Any, what: str, op: KernelOp) -> None:
         raise InvalidHint(f"{what}: {value!r} is not a positive number", op=op)
 
 
-def loop_of(op: KernelOp, dim: str) -> Symbol | None:
+def loop_of(op: KernelOp, dim: str) -> str | None:
     """The outermost loop over a dimension; cut out of a longer one if it is inside of that."""
-    found: list[tuple[int, Symbol, int]] = []  # (unit, symbol, place of the part)
+    found: list[tuple[int, str, int]] = []  # (unit, symbol, place of the part)
     for symbol, parts in op.dims.items():
         if symbol in op.space:
             found += [(p.unit, symbol, i) for i, p in enumerate(parts) if p.name == dim]
@@ -88,11 +86,11 @@ def loop_of(op: KernelOp, dim: str) -> Symbol | None:
     return _cut_before(op, symbol, place)
 
 
-def _cut_before(op: KernelOp, symbol: Symbol, place: int) -> Symbol:
+def _cut_before(op: KernelOp, symbol: str, place: int) -> str:
     """Make one loop over several dimensions two; returns the inner one."""
     parts = op.dims[symbol]
     inner_size = math.prod(part.size for part in parts[place:])
-    outer = Symbol(f"{symbol.name}h", integer=True, nonnegative=True)
+    outer = f"{symbol}h"
 
     def cut(access: Access) -> Access:
         strides = dict(access.index.strides)
@@ -138,7 +136,7 @@ def hinted_splits(shape: OpShape) -> Splits | None:
     return splits if about else None
 
 
-def _parts(shape: OpShape, symbol: Symbol, wanted: int, what: str) -> int:
+def _parts(shape: OpShape, symbol: str, wanted: int, what: str) -> int:
     """As many as wanted, the last may be smaller; a smaller tile may have fewer.
 
     Cores that share a sum have equal parts of it.
@@ -155,7 +153,7 @@ def _parts(shape: OpShape, symbol: Symbol, wanted: int, what: str) -> int:
     raise InvalidHint(f"{what} cannot be {wanted} {how}", op=op)
 
 
-def _loop_to_split(op: KernelOp, dim: str) -> Symbol | None:
+def _loop_to_split(op: KernelOp, dim: str) -> str | None:
     """The largest loop that counts a dimension and no other."""
     loops = [s for s, parts in op.dims.items() if s in op.space and _counts(parts, dim)]
     return max(loops, key=lambda s: op.space[s], default=None)

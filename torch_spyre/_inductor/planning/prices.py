@@ -10,8 +10,6 @@ import functools
 import math
 from collections.abc import Set
 
-from sympy import Symbol
-
 from torch_spyre import cost, ring
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import KernelOp
@@ -179,7 +177,7 @@ def exchange_cost(shape: OpShape, held: Splits, splits: Splits, written_bytes: i
 _Cut = tuple[int, int]  # of a loop: cores to the next part, parts
 
 
-def _cuts(shape: OpShape, splits: Splits) -> tuple[int, dict[Symbol, _Cut]]:
+def _cuts(shape: OpShape, splits: Splits) -> tuple[int, dict[str, _Cut]]:
     """Over how many cores, and how the loops that are split."""
     cores, cuts = 1, {}
     for symbol, parts in shape.cores_in_order(splits):

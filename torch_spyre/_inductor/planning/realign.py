@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-
-import sympy
-from sympy import Expr, Symbol
-
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, View, contiguous_strides
 from torch_spyre._inductor.planning.kernel import MustSplit
-from torch_spyre._inductor.views import LinearIndex, device_coordinates
+from torch_spyre._inductor.views import Coordinate, LinearIndex, Term, device_coordinates
 
 
-def expressible(access: Access, space: dict[Symbol, int]) -> bool:
+def expressible(access: Access, space: dict[str, int]) -> bool:
     """Whether a SuperDSC can say what an op touches of a buffer that has its place."""
     assert access.buffer.layout is not None
-    coordinates, separate = device_coordinates(access.buffer.layout, access.index, space)
+    coordinates = device_coordinates(access.buffer.layout, access.index, space)
+    if coordinates is None:
+        return False
     elems = access.buffer.format.elems_per_stick()
     *outer, stick = coordinates
-    return (
-        separate
-        and _is_stick(stick, elems, space)
-        and _counts_whole_sticks(tuple(outer), stick, elems)
+    # Nothing but the stick's own loop is divided, and by nothing but the stick.
+    whole_sticks = [Term(loop, 1, elems) for loop in stick.loops]
+    return _is_stick(stick, elems, space) and all(
+        (term.unit == 1 and not term.periods) or term._replace(step=1) in whole_sticks
+        for coordinate in outer
+        for term in coordinate.terms
     )
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def _counts_whole_sticks(outer: tuple[Expr, ...], stick: Expr, elems: int) -> bool:
-    """Whether nothing but the stick's own loop is divided, and by nothing but the stick."""
-    whole_sticks = {sympy.floor(symbol / elems) for symbol in stick.free_symbols}
-    return sympy.Tuple(*outer).atoms(sympy.floor, sympy.Mod) <= whole_sticks
-
-
-def _is_stick(coordinate: Expr, elems: int, space: dict[Symbol, int]) -> bool:
-    if isinstance(coordinate, sympy.Mod):
-        return coordinate.args[0].is_Symbol and coordinate.args[1] == elems
-    lane, symbol = coordinate.as_coeff_Add()  # a slice may begin inside of a stick
-    if symbol == 0:
+def _is_stick(stick: Coordinate, elems: int, space: dict[str, int]) -> bool:
+    if not stick.terms:
         return True
-    return symbol.is_Symbol and lane + space[symbol] <= elems
+    term = stick.terms[0]
+    if len(stick.terms) > 1 or (term.step, term.unit) != (1, 1):
+        return False
+    if term.periods:
+        return term.periods == (elems,) and stick.offset == 0
+    return stick.offset + space[term.loop] <= elems  # a slice may begin inside of a stick
 
 
 def realign(ops: list[KernelOp]) -> list[KernelOp]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from sympy import Symbol
-
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, contiguous_strides
@@ -41,7 +39,7 @@ def insert_restickifies(ops: list[KernelOp]) -> list[KernelOp]:
     return result
 
 
-def _with_stick(access: Access, stick: Symbol, op: KernelOp, result: list[KernelOp]) -> Access:
+def _with_stick(access: Access, stick: str, op: KernelOp, result: list[KernelOp]) -> Access:
     """The access itself if its sticks suit the op; else one to a copy."""
     if agrees(stick_symbol(access, op.space), stick, access):
         return access
@@ -50,7 +48,7 @@ def _with_stick(access: Access, stick: Symbol, op: KernelOp, result: list[Kernel
     return copied(access, stick if stick in symbols_of(access) else None, op, result)
 
 
-def _turned(access: Access, ramp: Ramp, stick: Symbol, op: KernelOp) -> Access:
+def _turned(access: Access, ramp: Ramp, stick: str, op: KernelOp) -> Access:
     """Numbers that loops count, made with their sticks where they are wanted.
 
     Without a loop along the stick they get a last dimension of one, which has the sticks.
@@ -70,7 +68,7 @@ def _turned(access: Access, ramp: Ramp, stick: Symbol, op: KernelOp) -> Access:
     return Access(made, LinearIndex(0, dict(zip(loops, stride, strict=False))))
 
 
-def copied(access: Access, stick: Symbol | None, op: KernelOp, result: list[KernelOp]) -> Access:
+def copied(access: Access, stick: str | None, op: KernelOp, result: list[KernelOp]) -> Access:
     """An access to a copy with its sticks along a loop, or with a stick for every element."""
     source = access.buffer
     space = {symbol: op.space[symbol] for symbol in op.space if symbol in symbols_of(access)}
@@ -116,5 +114,5 @@ def _matmul_operands(op: KernelOp, result: list[KernelOp]) -> None:
         y = copied(y, n, op, result)
     op.inputs = [x, y]
     if not rows:
-        rows = [Symbol("m1")]
+        rows = ["m1"]
     op.space = {s: op.space.get(s, 1) for s in [*batches, *rows, n, k]}

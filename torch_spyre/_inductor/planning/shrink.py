@@ -7,15 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sympy import Symbol
-
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.views import LinearIndex
 
 
 def tile_step(
-    access: Access, space: dict[Symbol, int], symbol: Symbol, tile: int, extent: int
+    access: Access, space: dict[str, int], symbol: str, tile: int, extent: int
 ) -> tuple[int, int] | None:
     """How far apart tiles begin in a buffer and how far all of them reach, if each stays in its
     own part of it; else None.

@@ -10,12 +10,13 @@ import sympy
 from sympy import Expr, Symbol
 
 from torch_spyre._inductor.constants import IDENTITY_OP
+from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
 from torch_spyre._inductor.planning.residents import residents
-from torch_spyre._inductor.views import device_coordinates
+from torch_spyre._inductor.views import device_coordinates, expression, loop_symbol
 from torch_spyre.backend.program import Handover, LxBytes
 from torch_spyre.machine import load as load_machine
 
@@ -53,7 +54,7 @@ def _nested(specs: list[tuple[tuple[Loop, ...], OpSpec]], depth: int) -> list[Ke
             entries += [spec for _, spec in body]
         else:
             count = sympy.Integer(loop[0].count)
-            entries.append(LoopSpec(count, _nested(body, depth + 1), [loop[0].symbol]))
+            entries.append(LoopSpec(count, _nested(body, depth + 1), [loop_symbol(loop[0].symbol)]))
     return entries
 
 
@@ -73,11 +74,11 @@ def _name_single_tiles(coordinates: list[Expr], access: Access, op: KernelOp) ->
         ]
         if fitting:
             stride, dim = max(fitting)
-            coordinates[dim] += step // stride * symbol
+            coordinates[dim] += step // stride * loop_symbol(symbol)
 
 
-def _moving(op: KernelOp, buffer: Buffer) -> list[Symbol]:
-    """Symbols of loops that do not find a tile of theirs in a buffer, but all of them."""
+def _moving(op: KernelOp, buffer: Buffer) -> list[str]:
+    """Loops that do not find a tile of theirs in a buffer, but all of them."""
     return [loop.symbol for loop in op.loops if loop not in buffer.tile_of]
 
 
@@ -92,24 +93,28 @@ def _arguments(ops: list[KernelOp]) -> list[Buffer]:
 
 def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[str, int]]) -> OpSpec:
     space: dict[Symbol, tuple[Expr, int]] = {
-        s: (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
+        loop_symbol(s): (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
     }
     args = []
     units: list[Symbol] = []
     reference = op.inputs[0] if op.reduced and op.op != MATMUL else op.output
     stick = stick_symbol(reference, op.space)
+    along = loop_symbol(stick) if stick is not None else None
     for access in [*op.inputs, op.output]:
         buffer = access.buffer
         assert buffer.layout is not None
-        coordinates, _ = device_coordinates(buffer.layout, access.index, op.reach(buffer))
+        found = device_coordinates(buffer.layout, access.index, op.reach(buffer))
+        if found is None:
+            raise Unsupported(f"{op}: loops over tiles of {buffer} carry between its dimensions")
+        coordinates = [*map(expression, found)]
         _name_single_tiles(coordinates, access, op)
         outer = set().union(*(c.free_symbols for c in coordinates[:-1]))
-        if not coordinates[-1].free_symbols and stick in outer:
+        if not coordinates[-1].free_symbols and along in outer:
             # The op's stick dimension counts rows here: the sticks get a dimension of their own.
             unit = Symbol(f"u{len(units)}")
             units.append(unit)
             coordinates[-1] += unit
-        held = [loop.symbol for loop in op.loops if loop in buffer.tile_of]
+        held = [loop_symbol(loop.symbol) for loop in op.loops if loop in buffer.tile_of]
         moving = any(access.index.strides.get(s) for s in _moving(op, buffer))
         args.append(
             TensorArg(
@@ -122,7 +127,9 @@ def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[st
                 list(buffer.layout.stride_map),
                 per_tile_fixed=bool(held) and not moving,
                 tile_symbols=held if moving else [],
-                held=dict(op.held) if access is not op.output else {},
+                held={loop_symbol(s): parts for s, parts in op.held.items()}
+                if access is not op.output
+                else {},
             )
         )
     # Dimensions of one index go first: the last labels have a meaning.

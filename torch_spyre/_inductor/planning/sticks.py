@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sympy import Symbol
-
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
@@ -33,7 +31,7 @@ STRIDED = 4  # reading across sticks costs so many times the bytes
 ONE_MORE_OP = 1 << 20  # a restickify, for which cores mostly wait, costs as much as so many bytes
 
 # The loop an access has its sticks along; None: none; False: no op can touch it so.
-Stick: TypeAlias = "Symbol | bool | None"
+Stick: TypeAlias = "str | bool | None"
 
 
 def choose_layouts(ops: list[KernelOp]) -> list[KernelOp]:
@@ -70,7 +68,7 @@ class _Free:
         if dim not in self.candidates:
             self.candidates.append(dim)
 
-    def dim_of(self, access: Access, symbol: Symbol) -> int | None:
+    def dim_of(self, access: Access, symbol: str) -> int | None:
         """The dimension that a loop walks along."""
         step = access.index.strides.get(symbol)
         for dim, (extent, stride) in enumerate(zip(self.size, self.stride, strict=True)):
@@ -78,7 +76,7 @@ class _Free:
                 return dim
         return None
 
-    def stick_of(self, access: Access, dim: int, space: dict[Symbol, int]) -> Stick:
+    def stick_of(self, access: Access, dim: int, space: dict[str, int]) -> Stick:
         """The loop along the sticks of an access, if the sticks run along ``dim``."""
         own = symbols_of(access)
         walked = {symbol: self.dim_of(access, symbol) for symbol in own}
@@ -140,17 +138,17 @@ class _Search:
             if i == len(op.inputs) and (sparse or self._computes_from_sparse(op)):
                 free.offer(SPARSE)
 
-    def _needed_by_product(self, op: KernelOp) -> set[Symbol]:
+    def _needed_by_product(self, op: KernelOp) -> set[str]:
         """Loops of one factor alone, if nobody wants the sticks of the result along one of them."""
         writable = _loops_of_one_factor(op)
         return set() if writable & {*self._possible_sticks(op, len(op.inputs))} else writable
 
-    def _possible_sticks(self, op: KernelOp, i: int) -> Iterable[Symbol]:
+    def _possible_sticks(self, op: KernelOp, i: int) -> Iterable[str]:
         access = (*op.inputs, op.output)[i]
         free = self.free.get(access.buffer)
         for dim in free.candidates if free else (0,):
             stick = self._stick(op, i, dim)
-            if isinstance(stick, Symbol):
+            if isinstance(stick, str):
                 yield stick
 
     def _computes_from_sparse(self, op: KernelOp) -> bool:
@@ -240,13 +238,13 @@ def _of_loops(op: KernelOp) -> _Free:
     return _Free(op.output.buffer, size, stride, len(size) - 1 if size else SPARSE)
 
 
-def _loops_of_one_factor(op: KernelOp) -> set[Symbol]:
+def _loops_of_one_factor(op: KernelOp) -> set[str]:
     """Those that the sticks of a product's result may run along."""
     x, y = (symbols_of(access) for access in op.inputs)
     return x ^ y
 
 
-def _given_stick(access: Access, space: dict[Symbol, int]) -> Stick:
+def _given_stick(access: Access, space: dict[str, int]) -> Stick:
     if expressible(access, space):
         return stick_symbol(access, space)
     # A copy is made around the launch, dense in the order of memory.
@@ -296,7 +294,7 @@ def _matmul_restickifies(op: KernelOp, sticks: list[Stick]) -> int:
     return total + (0 if y in (n, k) else _restickify(columns, n, op.space))
 
 
-def _restickify(access: Access, wanted: Stick, space: dict[Symbol, int]) -> int:
+def _restickify(access: Access, wanted: Stick, space: dict[str, int]) -> int:
     """A copy: read across sticks, written, and read again. What loops count is made as wanted."""
     if isinstance(access.buffer.constant, Ramp):
         return 0
@@ -305,7 +303,7 @@ def _restickify(access: Access, wanted: Stick, space: dict[Symbol, int]) -> int:
     return ONE_MORE_OP + STRIDED * dense + 2 * _bytes(access, stick, space)
 
 
-def _bytes(access: Access, stick: Stick, space: dict[Symbol, int]) -> int:
+def _bytes(access: Access, stick: Stick, space: dict[str, int]) -> int:
     """That an op touches of a buffer; without a loop along the stick, a stick an element."""
     count = math.prod(space[symbol] for symbol in symbols_of(access))
     if stick is None:

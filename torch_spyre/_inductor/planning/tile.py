@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from sympy import Symbol
-
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.planning.accesses import stick_symbol
@@ -38,7 +36,7 @@ class Tiles:
     """
 
     count: int
-    symbols: dict[KernelOp, Symbol]
+    symbols: dict[KernelOp, str]
     name: str = ""  # of the dimension, for messages
     inner: list[Tiles] = field(default_factory=list)  # in this loop
     share: Fraction = Fraction(1)  # of a loop that one of the first tiles is
@@ -91,7 +89,7 @@ class _Made:
 
     def loop(self, count: int) -> Loop:
         self.loops += 1
-        return Loop(Symbol(f"l{self.loops - 1}", integer=True, nonnegative=True), count)
+        return Loop(f"l{self.loops - 1}", count)
 
 
 # ------------------------------------------------------------------------------------------- checks
@@ -106,7 +104,7 @@ def can_be_cut(tiles: Tiles) -> bool:
     return True
 
 
-def _check(tiles: Tiles, around: dict[KernelOp, list[Symbol]]) -> None:
+def _check(tiles: Tiles, around: dict[KernelOp, list[str]]) -> None:
     """Say how large tiles are, those inside, too. Raises :class:`NotTileable`."""
     for op, symbol in tiles.symbols.items():
         if symbol in around.get(op, []) or symbol in (loop.symbol for loop in op.loops):
@@ -138,7 +136,7 @@ def _sizes(tiles: Tiles) -> tuple[Fraction, int]:
     raise tiles.refused(op, f"{why} cannot be so many")
 
 
-def _sticks(op: KernelOp, symbol: Symbol) -> tuple[int, Buffer | None]:
+def _sticks(op: KernelOp, symbol: str) -> tuple[int, Buffer | None]:
     """Of how many elements sticks are along a loop, and whose: tiles begin where sticks do."""
     found: tuple[int, Buffer | None] = (1, None)
     for access in (*op.inputs, op.output):
@@ -302,7 +300,7 @@ class _Run:
         return self.tiles.first * step[0], step[1]
 
 
-def _enter(op: KernelOp, symbol: Symbol | None, loop: Loop) -> None:
+def _enter(op: KernelOp, symbol: str | None, loop: Loop) -> None:
     """Make an op one of a loop's body: its symbol becomes the loop's, and counts a tile."""
 
     def renamed(access: Access) -> Access:
@@ -310,7 +308,7 @@ def _enter(op: KernelOp, symbol: Symbol | None, loop: Loop) -> None:
         strides = {_new(s): step for s, step in index.strides.items()}
         return Access(access.buffer, LinearIndex(index.offset, strides))
 
-    def _new(old: Symbol) -> Symbol:
+    def _new(old: str) -> str:
         return loop.symbol if old == symbol else old
 
     op.space = {_new(s): n // loop.count if s == symbol else n for s, n in op.space.items()}

@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sympy import Symbol
-
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.observe import observed
@@ -111,7 +109,7 @@ def copied(ops: list[KernelOp]) -> list[KernelOp]:
             buffers[old] = replace(old, size=list(old.size), stride=list(old.stride))
         return Access(buffers[old], access.index)
 
-    spaces: dict[int, dict[Symbol, int]] = {}
+    spaces: dict[int, dict[str, int]] = {}
     return [
         replace(
             op,
