@@ -138,9 +138,11 @@ def test_missing_directory(tmp_path):
         compile_bundle(tmp_path / "nothing")
 
 
-def test_missing_superdsc(tmp_path):
-    (tmp_path / "bundle.mlir").write_text((GOLDEN / "add" / "bundle.mlir").read_text())
-    with pytest.raises(MalformedBundle, match=r"line \d+: there is no file 'sdsc_0.json'"):
+@pytest.mark.parametrize("name", ["sdsc_0.json", "a" * 300], ids=["missing", "too long"])
+def test_missing_superdsc(name, tmp_path):
+    text = (GOLDEN / "add" / "bundle.mlir").read_text()
+    (tmp_path / "bundle.mlir").write_text(text.replace("sdsc_0.json", name))
+    with pytest.raises(MalformedBundle, match=rf"line \d+: there is no file '{name}'"):
         compile_bundle(tmp_path)
 
 

@@ -294,6 +294,7 @@ def test_bad_commands(step, why, tmp_path):
         ([PREPARATION[0], changed("InitTransfer", size="129")], "the file has 128 bytes"),
         ([PREPARATION[0], changed("InitTransfer", dev_ptr=str(BASE + 256))], "ends at byte 384"),
         ([PREPARATION[0], changed("InitTransfer", init_bin_file="../init.bin")], "no file"),
+        ([PREPARATION[0], changed("InitTransfer", init_bin_file="a" * 300)], "no file"),
     ],
 )
 def test_bad_preparations(preparation, why, tmp_path):

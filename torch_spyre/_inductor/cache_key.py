@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
+import torch
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.fx import GraphModule
 
@@ -64,4 +66,5 @@ class SpyreCacheKey(CustomGraphModulePass):
 
 def compiler_digest() -> str:
     """Of the compiler, of what its code calls, and of the tables it reads."""
-    return code_digest("torch_spyre._inductor", "torch_spyre._inductor.compile")
+    code = code_digest("torch_spyre._inductor", "torch_spyre._inductor.compile")
+    return f"{code} torch {torch.__version__} sympy {sympy.__version__}"

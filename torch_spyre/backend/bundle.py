@@ -8,6 +8,7 @@ variables.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ def bundle_files(directory: Path) -> BundleFiles:
     superdscs: dict[str, Any] = {}
     for name in dict.fromkeys(re.findall(r'sdsc_filename="([^"]*)"', mlir)):
         file = path.parent / name
-        if file.parent != path.parent or not file.is_file():
+        if file.parent != path.parent or not os.path.isfile(file):  # of any name, however long
             continue  # the parser knows in which line it is missed
         try:
             superdscs[name] = json.loads(_read(file))

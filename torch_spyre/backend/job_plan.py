@@ -151,7 +151,7 @@ def _loaded(directory: Path, code: SpyreCode) -> list[tuple[int, bytes]]:
             continue
         where = f"JobPreparationPlan[{i}]"
         file = directory / transfer.init_bin_file
-        if file.parent != directory or not file.is_file():
+        if file.parent != directory or not os.path.isfile(file):  # of any name, however long
             raise MalformedSpyreCode(str(directory), where, f"no file {transfer.init_bin_file!r}")
         data = file.read_bytes()
         if len(data) < transfer.size:

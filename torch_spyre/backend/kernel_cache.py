@@ -270,7 +270,7 @@ def trim(folder: Path, max_bytes: int) -> None:
             return
         with contextlib.suppress(OSError):
             os.unlink(path)
-        total -= size
+            total -= size
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, str]]:
