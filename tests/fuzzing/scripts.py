@@ -93,10 +93,10 @@ def smaller(runs, seconds=180.0):
     if fails(runs[-1:]):
         runs = runs[-1:]
     else:
-        kept = _reduce(
+        before = _reduce(
             list(range(len(runs) - 1)), lambda some: fails([*(runs[i] for i in some), runs[-1]])
         )
-        runs = [*(runs[i] for i in kept), runs[-1]]
+        runs = [*(runs[i] for i in before), runs[-1]]
     places = [
         (i, j, k)
         for i, programs in enumerate(runs)
@@ -104,11 +104,18 @@ def smaller(runs, seconds=180.0):
         for k in range(len(program))
     ]
 
+    def stays(wanted, statement):
+        # Without it a program of several streams would be compared before these are done.
+        return wanted or statement == "settle()"
+
     def chosen(some):
         some = set(some)
         cut = [
-            [[s for k, s in enumerate(program) if (i, j, k) in some] for j, program in enumerate(p)]
-            for i, p in enumerate(runs)
+            [
+                [s for k, s in enumerate(program) if stays((i, j, k) in some, s)]
+                for j, program in enumerate(programs)
+            ]
+            for i, programs in enumerate(runs)
         ]
         return [programs for programs in cut if any(programs)]
 
