@@ -53,6 +53,8 @@ def machine(variant, failures):
         def start(self, data):
             history.begin()
             self.world = World(None, history.add, variant.streams, variant.cards)
+            if variant.compiler:
+                self.world.compiled_gradients = 3
             self.base(data)
 
         def step(self, data, work):

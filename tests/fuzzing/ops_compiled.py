@@ -87,7 +87,7 @@ def backward(d, world):
     f = d.choose(GRADIENTS)
     if EXACT[dtype] < 1024 and "@" in f:
         return
-    if d.chance(12) and device == 0:
+    if d.chance(world.compiled_gradients) and device == 0:
         body = f.removeprefix("lambda x, y: ")
         f = f"function({f'def f(x, y): return {body}'!r})"
     world.make(f"gradients({f}, {x}, {y})", device)

@@ -74,6 +74,7 @@ class World:
         self.record = record
         self.sides = Sides(card)
         self.streams, self.cards, self.card = streams, cards, card
+        self.compiled_gradients = 12  # one in so many
         self.statements: list[str] = []
         self.device: dict[str, int] = {}  # of each name, the oldest first
         self.whole: set[str] = set()  # names that cover their storage
