@@ -130,7 +130,7 @@ class KernelOp:
 
     @property
     def reduced(self) -> list[str]:
-        """strs that the output does not have: it sums them up, or the like."""
+        """Loops that the output does not have: it sums them up, or the like."""
         kept = self.output.index.strides
         return [s for s in self.space if not kept.get(s) and s not in self.alike]
 

@@ -39,8 +39,9 @@ def stick_symbol(access: Access, space: dict[str, int]) -> str | None:
     if coordinates is not None:
         loops = coordinates[-1].loops
     else:  # such as every third element
-        above = min(access.buffer.layout.stride_map[:-1], key=lambda t: t if t > 0 else math.inf)
-        loops = [s for s in symbols_of(access) if space[s] > 1 and access.index.strides[s] % above]
+        above = min((t for t in access.buffer.layout.stride_map[:-1] if t > 0), default=0)
+        steps = {s: step for s, step in access.index.strides.items() if step and space[s] > 1}
+        loops = [s for s, step in steps.items() if not above or step % above]
     return loops[0] if len(loops) == 1 else None
 
 
