@@ -262,9 +262,9 @@ void fp32_from_dl16_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdif
   }
   uint16_t largest[kBlock] = {};
   for (size_t row = 0; row < rows; ++row) {
-    const auto* __restrict from = reinterpret_cast<const Packed<2>::Element*>(
+    const Packed<2>::Element* __restrict from = reinterpret_cast<const Packed<2>::Element*>(
         static_cast<From>(src) + static_cast<ptrdiff_t>(row) * src_pitch);
-    auto* __restrict to = reinterpret_cast<Packed<4>::Element*>(
+    Packed<4>::Element* __restrict to = reinterpret_cast<Packed<4>::Element*>(
         static_cast<To>(dst) + static_cast<ptrdiff_t>(row) * dst_pitch);
     for (size_t begin = 0; begin < n; begin += kBlock)
       for (size_t i = 0; i < kBlock; ++i)
@@ -292,8 +292,9 @@ void dl16_from_fp32_rows(const void* src, ptrdiff_t src_pitch, void* dst, ptrdif
   if (n % kBlock == 0) {
     uint32_t largest[kBlock] = {};
     for (size_t row = 0; row < rows; ++row) {
-      const auto* __restrict in = reinterpret_cast<const Packed<4>::Element*>(from(row));
-      auto* __restrict out = reinterpret_cast<Packed<2>::Element*>(to(row));
+      const Packed<4>::Element* __restrict in =
+          reinterpret_cast<const Packed<4>::Element*>(from(row));
+      Packed<2>::Element* __restrict out = reinterpret_cast<Packed<2>::Element*>(to(row));
       for (size_t begin = 0; begin < n; begin += kBlock)
         for (size_t i = 0; i < kBlock; ++i)
           out[begin + i] = dl16_from_usual_fp32(in[begin + i], largest[i]);

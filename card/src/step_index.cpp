@@ -101,6 +101,7 @@ class IndexStep : public Step {
       indexed_range_.end += static_cast<std::uint64_t>(coordinates_[j].reach);
       coordinate_range_.push_back(loops.reach[2 + j].bytes(DataFormat::IEEE_INT32));
     }
+    if (!visits_) indexed_range_ = {};  // where nothing is visited, indices lead nowhere
     if (indexed_range_.end > static_cast<std::uint64_t>(kDefaultCardBytes))
       reader.refuse("indexed", "reaches beyond any card's memory");
     nests_ = index_nests(loops, coordinates_, element_bytes(dense_format_),
@@ -111,7 +112,7 @@ class IndexStep : public Step {
 
   std::vector<Need> needs() const override {
     std::vector<Need> needs{{dense_operand_, dense_range_.end},
-                            {indexed_operand_, visits_ ? indexed_range_.end : 0}};
+                            {indexed_operand_, indexed_range_.end}};
     for (std::size_t j = 0; j < coordinates_.size(); ++j)
       needs.push_back({coordinates_[j].operand, coordinate_range_[j].end});
     return needs;

@@ -31,7 +31,7 @@ class Digest {
   template <typename T>
   void add(const std::vector<T>& values) {
     Bytes bytes(values.size() * sizeof(T));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     add(bytes);
   }
   std::uint64_t value() const { return value_; }

@@ -13,7 +13,11 @@ using namespace spyre::card;
 
 namespace {
 
-ThreadPool& pool_of(int threads) { return *new ThreadPool(threads); }
+/// Pools live as long as the process, as that of the card does.
+ThreadPool& pool_of(int threads) {
+  static std::vector<ThreadPool*> pools;
+  return *pools.emplace_back(new ThreadPool(threads));
+}
 
 bool all_once(const std::vector<std::atomic<int>>& counts) {
   for (const auto& count : counts)
