@@ -4,9 +4,9 @@ import torch
 
 from fuzzing.draws import apart_from, tensor_of
 from fuzzing.ops import FLOATS
-from fuzzing.world import EXACT, storage
+from fuzzing.world import EXACT, distinct, storage
 
-SHAPES = [(5,), (33,), (3, 5), (2, 65), (64,), (2, 3, 5)]
+SHAPES = [(5,), (33,), (3, 5), (2, 65), (64,), (2, 3, 5), (2, 100)]
 COMPILED_DTYPES = [
     torch.float32, torch.float16, torch.bfloat16,
     torch.int64, torch.int32, torch.int16, torch.uint8,
@@ -27,6 +27,7 @@ LINES = [
     "z = z.flip(0)",
     "z = torch.clamp(z, -3 if z.dtype.is_signed else 1, 3)",
     "z = (z > 0).to(y.dtype) + y",
+    "z = torch.relu(z.half()).float().to(y.dtype)",
     "z = z[..., 1:] + y[..., :-1]",
 ]
 MUTATIONS = [
@@ -39,10 +40,37 @@ MUTATIONS = [
 ]
 
 
+# Called again and again, with other tensors of the shape: what was compiled must notice.
+FAVOURITES = [
+    ("x.add_(1)", "z = z + y", (5,), torch.float32, None),
+    ("x[..., 1:].sub_(1)", "z = torch.maximum(z, -y)", (3, 5), torch.float16, None),
+    ("", "z = z[..., 1:] + y[..., :-1]", (2, 100), torch.float32, True),
+    ("x.copy_(y)", "z = torch.relu(z.half()).float().to(y.dtype)", (2, 100), torch.float32, None),
+    ("", "z = z.amax(-1, keepdim=True) + y", (33,), torch.int32, True),
+]
+
+
 def source_of(d):
     lines = [d.choose(MUTATIONS), "z = x.neg()", d.choose(["", *LINES[:6]]), d.choose(LINES)]
+    return _function(lines)
+
+
+def _function(lines):
     body = "\n".join(f"    {line}" for line in lines if line)
     return f"def f(x, y):\n{body}\n    return z\n"
+
+
+def rows_of(d, world, shape, dtype):
+    """Two of several tensors of a shape that differ in nothing but where they begin."""
+
+    def stacks():
+        names = [n for n in world.names(0, [dtype]) if tuple(world[n].shape) == (3, *shape)]
+        return [n for n in names if distinct(world[n])]
+
+    if not stacks():
+        world.make(f"numbers({(3, *shape)}, {dtype}, 3).to(device)", 0)
+    known = stacks()  # a full world may have dropped it again
+    return [f"{d.choose(known)}[{d.integer(0, 2)}]" for _ in range(2)] if known else []
 
 
 def compiled(d, world):
@@ -50,16 +78,21 @@ def compiled(d, world):
     names = [n for n in world.names() if world.device[n] == 0]
     if not names:
         return
-    shape, dtype = d.choose(SHAPES), d.choose(COMPILED_DTYPES)
-    x = tensor_of(d, world, shape, 0, [dtype], apart=True)
-    y = tensor_of(d, world, shape, 0, [dtype], apart=True)
+    favourite = d.chance(2)
+    if favourite:
+        first, last, shape, dtype, dynamic = d.choose(FAVOURITES)
+        source = _function([first, "z = x.neg()", last])
+    else:
+        shape, dtype = d.choose(SHAPES), d.choose(COMPILED_DTYPES)
+        source, dynamic = source_of(d), d.choose([None, None, True])
+    rows = rows_of(d, world, shape, dtype) if favourite and d.chance(2) else []
+    x, y = rows or [tensor_of(d, world, shape, 0, [dtype], apart=True) for _ in range(2)]
     if not apart_from(world, x, y):
         return
-    dynamic = d.choose([None, None, True])
     if storage(world.peek(x)) == storage(world.peek(y)):
         # PyTorch 2.13 makes one input of the two, and may lose a symbolic size (on the CPU, too).
         dynamic = False
-    f = f"function({source_of(d)!r}, {dynamic})"
+    f = f"function({source!r}, {dynamic})"
     world.make(f"{f}({x}, {y})", 0, writes=[x])
 
 
