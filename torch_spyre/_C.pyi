@@ -93,6 +93,9 @@ def set_downcast_warning(enabled: bool) -> None: ...
 
 # layouts
 def get_spyre_tensor_layout(tensor: torch.Tensor) -> SpyreTensorLayout: ...
+def _follows_strides(layout: SpyreTensorLayout) -> bool:
+    """Whether an offset lies where the layout's strides, in falling order, divide it to."""
+
 def _find_layout(tensor: torch.Tensor) -> SpyreTensorLayout | None:
     """None for tensors of other devices, and for those that are on this one in name only."""
 

@@ -20,7 +20,7 @@ VARIANTS = {
     "layouts": Variant(layouts=True),
     "streams": Variant(streams=True),
     "cards": Variant(cards=2),
-    "compiled": Variant(compiler=True),
+    "compiled": Variant(layouts=True, compiler=True),
 }
 
 STEPS = {

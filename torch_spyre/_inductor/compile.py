@@ -216,7 +216,8 @@ def compile_spyre(
                 names, example_inputs, seen, strict=False
             ):
                 if placement is not None and _alike(example, fake):
-                    if not has_free_symbols(example):  # where sizes vary, layouts do
+                    # Where sizes vary, layouts do. What has an odd one is copied by the launch.
+                    if not has_free_symbols(example) and _C._follows_strides(placement[0]):
                         placements[name] = placement
                     if named_dims is not None:
                         dims[name] = named_dims

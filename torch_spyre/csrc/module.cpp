@@ -24,6 +24,7 @@
 #include "spyre_runtime.h"
 #include "spyre_stream.h"
 #include "spyre_tensor_impl.h"
+#include "spyre_tiling.h"
 
 namespace py = pybind11;
 
@@ -67,6 +68,7 @@ void bind_formats(py::module& module) {
     return format_info(device_format(to_dtype(dtype))).elems_per_stick;
   });
   module.def("encode_constant", &encode_constant, py::arg("value"), py::arg("format"));
+  module.def("_follows_strides", &follows_strides, py::arg("layout"));
   module.def(
       "_convert",
       [](const py::bytes& data, DataFormat src, DataFormat dst, int narrow) {

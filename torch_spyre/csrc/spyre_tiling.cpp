@@ -44,6 +44,8 @@ std::optional<std::size_t> padded_stick_count(const SpyreTensorLayout& layout) {
 
 }  // namespace
 
+bool follows_strides(const SpyreTensorLayout& layout) { return !padded_stick_count(layout); }
+
 Tiling::Tiling(const SpyreTensorLayout& layout) : empty_(layout.bytes() == 0) {
   if (empty_) return;
   const auto &sizes = layout.device_size, &strides = layout.stride_map;

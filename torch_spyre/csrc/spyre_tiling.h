@@ -36,6 +36,9 @@ struct Nest {
   Nest swapped() const;
 };
 
+/// Whether the digits of an offset are those of falling strides, with no exception.
+bool follows_strides(const SpyreTensorLayout& layout);
+
 class Tiling {
  public:
   explicit Tiling(const SpyreTensorLayout& layout);

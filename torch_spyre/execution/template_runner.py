@@ -6,12 +6,13 @@ import inspect
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from torch_spyre import _C
 from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_ir import Buffer
@@ -32,9 +33,9 @@ log = logging.getLogger("spyre.execution")
 class _Instance:
     """A template compiled for sizes and layouts."""
 
-    def __init__(self, name: str, plan: Instance, placements: Mapping[str, Placement]) -> None:
+    def __init__(self, name: str, plan: Instance, arguments: Sequence[str]) -> None:
         self.shared = plan.shared
-        names = [*placements, *(buffer.name for buffer in plan.shared)]
+        names = [*arguments, *(buffer.name for buffer in plan.shared)]
         self.launches = [
             (compiled(name, kernel), [names.index(operand) for operand in kernel.operands])
             for kernel in plan.kernels
@@ -113,9 +114,11 @@ class SDSCTemplateRunner:
 
     def _made(self, sizes: tuple[int, ...], where: Sequence[Placement]) -> _Instance:
         arguments = self._template(sizes).arguments
-        for buffer, place in zip(arguments, where, strict=True):
-            buffer.layout, buffer.offset = place
-        placements = {b.name: place for b, place in zip(arguments, where, strict=True)}
+        placements = {}
+        for buffer, (layout, offset) in zip(arguments, where, strict=True):
+            buffer.layout, buffer.offset = layout, offset
+            if _C._follows_strides(layout):  # else the launch copies it
+                placements[buffer.name] = layout, offset
         named = dict(zip(inspect.signature(self.make).parameters, sizes, strict=True))
         with (
             config.patch(self.knobs),
@@ -124,7 +127,7 @@ class SDSCTemplateRunner:
         ):
             plan = plan_template(lambda: self._template(sizes), placements)
             kernels += plan.kernels
-            made = _Instance(self.name, plan, placements)
+            made = _Instance(self.name, plan, [buffer.name for buffer in arguments])
         log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
         return made
 
