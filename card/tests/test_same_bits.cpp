@@ -2,6 +2,7 @@
 // What a width gives is compared with the baseline; what the baseline gives with digests that were
 // written down once. Other digests mean that results changed: on purpose, or on this machine only.
 #include <cinttypes>
+#include <span>
 
 #include "accumulation.h"
 #include "line_support.h"
@@ -30,9 +31,8 @@ class Digest {
   void add(const Bytes& bytes) { value_ = value_ * 31 + program_checksum(bytes); }
   template <typename T>
   void add(const std::vector<T>& values) {
-    Bytes bytes(values.size() * sizeof(T));
-    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    add(bytes);
+    const auto bytes = std::as_bytes(std::span(values));
+    add(Bytes(bytes.begin(), bytes.end()));
   }
   std::uint64_t value() const { return value_; }
   void check(const char* of, std::uint64_t golden) const {
