@@ -67,3 +67,26 @@ def test_coordinates_lead_to_the_places_of_the_card(data):
         for size, coordinate in zip(sizes, coordinates, strict=True):
             position = position * size + coordinate.offset
         assert position == walk.place(offset)
+
+
+@pytest.mark.parametrize("dynamic", [False, None])
+@pytest.mark.parametrize("places", [(2, 10, 5, 0, 3), (3, 10, 1, 5)])
+def test_views_that_begin_elsewhere_at_the_next_call(places, dynamic, fresh_compiler):
+    """Those that cross sticks are copied around the launch, from where that call's begins."""
+
+    def change(x, y):
+        x.add_(y)
+        return x.neg() + y
+
+    compiled = torch.compile(change, dynamic=dynamic, fullgraph=True)
+    for place in places:
+        host = [(torch.arange(15.0) % 17 - 8).reshape(3, 5) + n for n in (0, 20)]
+        ours = [tensor.to("spyre") for tensor in host]
+        for first, second in ((place, place), (place, 10)):
+            views = [
+                [x.as_strided((5,), (1,), first), y.as_strided((5,), (1,), second)]
+                for x, y in (ours, host)
+            ]
+            assert torch.equal(compiled(*views[0]).cpu(), change(*views[1]))
+            for x, y in zip(ours, host, strict=True):
+                assert torch.equal(x.cpu(), y)

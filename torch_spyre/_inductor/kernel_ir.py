@@ -47,7 +47,7 @@ class View:
     of: str
     size: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
+    offset: int  # from where the buffer begins: the next call's may begin elsewhere in its storage
     written: bool  # the kernel writes it: copied back after the launch, else before
 
 

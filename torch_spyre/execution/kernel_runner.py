@@ -25,7 +25,7 @@ Expected = Sequence[tuple[SpyreTensorLayout, list[int], int]]
 Sources = tuple[Sequence[tuple[str, str]], Sequence[int]]
 Residents = Sequence[tuple[Any, ...]]
 Constants = Sequence[tuple[float | Ramp, torch.dtype]]
-# Size, stride and offset in the storage, by the number of the argument.
+# Size, stride and offset from where the argument begins, by its number.
 Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]]
 
 Launch = tuple["SDSCKernelRunner", tuple[torch.Tensor, ...]]
@@ -118,7 +118,7 @@ class SDSCKernelRunner:
         tensors = list(args)
         written = []
         for i, (size, stride, offset) in views.items():
-            there = args[i].as_strided(size, stride, offset)
+            there = args[i].as_strided(size, stride, args[i].storage_offset() + offset)
             if i in self.outputs:
                 tensors[i] = torch.empty_like(there, memory_format=torch.contiguous_format)
                 written.append((there, tensors[i]))

@@ -32,7 +32,8 @@ class Kernel:
 
     @property
     def views(self) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
-        """Size, stride and offset of the arguments that are copies of views."""
+        """Size and stride of the arguments that are copies of views, and the offset in what these
+        are views of."""
         found = ((i, buffer.view) for i, buffer in enumerate(self.tensors))
         return {i: (view.size, view.stride, view.offset) for i, view in found if view}
 

@@ -82,7 +82,7 @@ def _outside_copy(
         access.buffer.name,
         tuple(size),
         tuple(access.index.strides[s] for s in symbols),
-        access.index.offset,
+        access.index.offset - access.buffer.offset,
         written,
     )
     copy = copies.get((access.buffer, view))
