@@ -39,7 +39,7 @@ tensor = torch.full((100,), 3.0, dtype=torch.float16, device="spyre")
 
 def run(code: str, **environment):
     """Result of a snippet that begins in a process that has not started the device."""
-    return forked(IN_CHILD + textwrap.dedent(code), timeout=30, **environment).value
+    return forked(IN_CHILD + textwrap.dedent(code), **environment).value
 
 
 def run_started(code: str, **environment):
