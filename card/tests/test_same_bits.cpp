@@ -28,11 +28,9 @@ std::vector<SimdLevel> levels() {
 
 class Digest {
  public:
-  void add(const Bytes& bytes) { value_ = value_ * 31 + program_checksum(bytes); }
   template <typename T>
   void add(const std::vector<T>& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    add(Bytes(bytes.begin(), bytes.end()));
+    value_ = value_ * 31 + program_checksum(std::as_bytes(std::span(values)));
   }
   std::uint64_t value() const { return value_; }
   void check(const char* of, std::uint64_t golden) const {
