@@ -2,8 +2,8 @@
 
 The safetensors library knows a fixed list of devices. Missing there: devices that it has not heard
 of. ``safe_open(..., device="spyre")`` and what is made of it (``safetensors.torch.load_file``) work
-because the type's constructor looks at the device first (``csrc/python_doors.cpp``), from when the
-library is imported.
+because the type's constructor looks at the device first (``csrc/module/python_doors.cpp``), from
+when the library is imported.
 """
 
 import ctypes

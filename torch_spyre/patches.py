@@ -4,7 +4,7 @@ There are three times for it.
 
 * When PyTorch is imported (:func:`apply`), names are added, and some built-in functions learn to do
   more: they stay the objects they are, and no program that does without the card can tell
-  (``csrc/python_doors.cpp`` says how). Nothing is replaced.
+  (``csrc/module/python_doors.cpp`` says how). Nothing is replaced.
 * When a process begins to use the card (:func:`in_use`), functions are replaced that PyTorch gives
   a device no other word in. Each hands what is not about the card to the original.
 * While a graph with tensors of the card is compiled, and only then: the context managers below.

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "check.h"
-#include "convert.h"
-#include "program.h"
+#include "formats/convert.h"
+#include "program/program.h"
 #include "spyre/program.h"
 #include "support.h"
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "formats.h"
-#include "matmul.h"
+#include "formats/formats.h"
+#include "kernels/matmul.h"
 #include "spyre/program.h"
 
 namespace spyre::card::test {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "core_support.h"
-#include "scratchpads.h"
+#include "memory/scratchpads.h"
 
 namespace spyre::card::test {
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "soft_card.h"
+#include "platform/soft_card.h"
 #include "spyre/card.h"
 #include "spyre/program.h"
 

@@ -7,10 +7,10 @@
 #include <filesystem>
 
 #include "check.h"
-#include "environment.h"
-#include "processors.h"
+#include "host/environment.h"
+#include "host/processors.h"
+#include "host/thread_pool.h"
 #include "support.h"
-#include "thread_pool.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

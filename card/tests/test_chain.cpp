@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "chain_support.h"
-#include "lines.h"
-#include "pointwise.h"
+#include "kernels/pointwise.h"
+#include "nests/lines.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

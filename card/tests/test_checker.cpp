@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "chain_support.h"
-#include "checker.h"
+#include "checker/checker.h"
 #include "core_support.h"
 
 using namespace spyre::card;

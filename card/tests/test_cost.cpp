@@ -4,7 +4,7 @@
 #include <random>
 
 #include "check.h"
-#include "program.h"
+#include "program/program.h"
 #include "spyre/cost.h"
 #include "support.h"
 

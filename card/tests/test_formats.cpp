@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "check.h"
-#include "convert.h"
-#include "formats.h"
+#include "formats/convert.h"
+#include "formats/formats.h"
 
 namespace spyre::card {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "check.h"
-#include "memory.h"
+#include "memory/memory.h"
 #include "support.h"
 
 using namespace spyre::card;

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "check.h"
-#include "convert.h"
-#include "move.h"
-#include "thread_pool.h"
+#include "formats/convert.h"
+#include "host/thread_pool.h"
+#include "nests/move.h"
 
 namespace spyre::card {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "check.h"
-#include "environment.h"
-#include "platform.h"
+#include "host/environment.h"
+#include "platform/platform.h"
 #include "support.h"
 
 using namespace spyre::card;

@@ -6,12 +6,12 @@
 #include <random>
 
 #include "check.h"
-#include "convert.h"
-#include "pointwise.h"
+#include "formats/convert.h"
+#include "host/thread_pool.h"
+#include "kernels/pointwise.h"
 #include "pointwise_reference.h"
-#include "program.h"
+#include "program/program.h"
 #include "support.h"
-#include "thread_pool.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

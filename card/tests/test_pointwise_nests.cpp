@@ -5,10 +5,10 @@
 #include <random>
 
 #include "check.h"
-#include "formats.h"
-#include "program.h"
+#include "formats/formats.h"
+#include "host/thread_pool.h"
+#include "program/program.h"
 #include "support.h"
-#include "thread_pool.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

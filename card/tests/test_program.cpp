@@ -7,9 +7,9 @@
 #include <random>
 
 #include "check.h"
-#include "program.h"
+#include "host/thread_pool.h"
+#include "program/program.h"
 #include "support.h"
-#include "thread_pool.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "line_support.h"
-#include "lines.h"
+#include "nests/lines.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

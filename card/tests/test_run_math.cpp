@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.h"
-#include "convert.h"
-#include "pointwise.h"
+#include "formats/convert.h"
+#include "kernels/pointwise.h"
 
 using namespace spyre::card;
 using spyre::OpFunc;

@@ -4,10 +4,10 @@
 #include <cinttypes>
 #include <span>
 
-#include "accumulation.h"
+#include "formats/accumulation.h"
+#include "kernels/matmul.h"
+#include "kernels/pointwise.h"
 #include "line_support.h"
-#include "matmul.h"
-#include "pointwise.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

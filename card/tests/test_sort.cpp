@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "line_support.h"
-#include "step_payload.h"
+#include "nests/step_payload.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

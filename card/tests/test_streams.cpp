@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "check.h"
-#include "clock.h"
+#include "streams/clock.h"
 #include "support.h"
 
 using namespace spyre::card;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.h"
-#include "thread_pool.h"
+#include "host/thread_pool.h"
 
 using namespace spyre::card;
 

@@ -21,7 +21,7 @@ WAYS = (NATIVE, COMPOSITE, FALLBACK, REFUSED)
 _COMPOSITES = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
 _STRUCTURED = "CompositeExplicitAutogradNonFunctional"  # by way of the out= overload
 # Sources whose kernels do not compute on the card.
-_NOT_NATIVE = {"csrc/fallback.cpp": FALLBACK, "csrc/refused.cpp": REFUSED}
+_NOT_NATIVE = {"csrc/fallback/fallback.cpp": FALLBACK, "csrc/fallback/refused.cpp": REFUSED}
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,0 @@
-// Conversions with the vector instructions every machine of the architecture has.
-#define SPYRE_SIMD_NAMESPACE baseline
-#include "convert_kernels.inc.h"

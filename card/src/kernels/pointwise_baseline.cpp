@@ -1,0 +1,3 @@
+// Pointwise ops with the vector instructions every machine of the architecture has.
+#define SPYRE_SIMD_NAMESPACE baseline
+#include "kernels/pointwise_kernels.inc.h"

@@ -1,3 +1,0 @@
-// Matrix products with the vector instructions every machine of the architecture has.
-#define SPYRE_SIMD_NAMESPACE baseline
-#include "matmul_kernels.inc.h"

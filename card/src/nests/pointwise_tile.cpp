@@ -1,0 +1,278 @@
+#include "nests/pointwise_tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace spyre::card {
+namespace {
+
+constexpr std::int64_t kChunk = 1024;   // elements of a tile
+constexpr std::int64_t kAcross = 32;    // edge of a tile that is transposed: a cache line of DL16
+constexpr std::int64_t kShortRun = 16;  // what is contiguous for less is gathered first
+
+/// Elements of one tensor in a tile: `rows` times `columns`, strides in bytes.
+struct Tile {
+  std::byte* at;
+  std::int64_t columns, rows, column_stride, row_stride;
+
+  std::int64_t elements() const { return columns * rows; }
+  bool packed(std::int64_t width) const {
+    return (columns == 1 || column_stride == width) && (rows == 1 || row_stride == columns * width);
+  }
+  bool in_runs(std::int64_t width) const { return column_stride == width && columns >= kShortRun; }
+};
+
+bool slender(const Tile& tile) { return tile.columns < 8 && tile.columns < tile.rows; }
+
+/// A loop over the rows and columns of a tile, or columns and rows, whichever comes to an end
+/// first.
+struct Walk {
+  std::int64_t outer, inner, outer_step, inner_step, packed_outer_step, packed_inner_step;
+
+  Walk(const Tile& tile, std::int64_t width, bool by_columns)
+      : outer(by_columns ? tile.columns : tile.rows),
+        inner(by_columns ? tile.rows : tile.columns),
+        outer_step(by_columns ? tile.column_stride : tile.row_stride),
+        inner_step(by_columns ? tile.row_stride : tile.column_stride),
+        packed_outer_step(by_columns ? width : tile.columns * width),
+        packed_inner_step(by_columns ? tile.columns * width : width) {}
+};
+
+// Walks are passed by value: what is written through a byte pointer could change one in memory.
+
+template <int width>
+void gather_elements(const std::byte* from, Walk walk, std::byte* packed) {
+  for (std::int64_t i = 0; i < walk.outer; ++i) {
+    for (std::int64_t j = 0; j < walk.inner; ++j)
+      std::memcpy(packed + j * walk.packed_inner_step, from + j * walk.inner_step, width);
+    from += walk.outer_step;
+    packed += walk.packed_outer_step;
+  }
+}
+
+template <int width>
+void scatter_elements(const std::byte* packed, Walk walk, std::byte* to) {
+  for (std::int64_t i = 0; i < walk.outer; ++i) {
+    for (std::int64_t j = 0; j < walk.inner; ++j)
+      std::memcpy(to + j * walk.inner_step, packed + j * walk.packed_inner_step, width);
+    to += walk.outer_step;
+    packed += walk.packed_outer_step;
+  }
+}
+
+void gather(std::int64_t width, const Tile& tile, std::byte* packed) {
+  const bool along_rows = tile.row_stride == width;  // these are the cache lines
+  for (std::int64_t j = 0; along_rows && j < tile.columns; ++j)
+    __builtin_prefetch(tile.at + j * tile.column_stride);
+  const Walk walk(tile, width, along_rows || slender(tile));
+  switch (width) {
+    case 1:
+      return gather_elements<1>(tile.at, walk, packed);
+    case 2:
+      return gather_elements<2>(tile.at, walk, packed);
+    case 4:
+      return gather_elements<4>(tile.at, walk, packed);
+    default:
+      return gather_elements<8>(tile.at, walk, packed);
+  }
+}
+
+/// In order: where elements share a place, the last one stays.
+void scatter(std::int64_t width, const std::byte* packed, const Tile& tile, bool in_order) {
+  const Walk walk(tile, width, !in_order && slender(tile));
+  switch (width) {
+    case 1:
+      return scatter_elements<1>(packed, walk, tile.at);
+    case 2:
+      return scatter_elements<2>(packed, walk, tile.at);
+    case 4:
+      return scatter_elements<4>(packed, walk, tile.at);
+    default:
+      return scatter_elements<8>(packed, walk, tile.at);
+  }
+}
+
+/// Asks for the bytes behind a packed tile, where the next one most likely lies: while one tile is
+/// computed, the next is on its way. The hardware by itself stops at the end of every tile and
+/// page.
+template <int write>
+void prefetch_behind(const std::byte* at, std::int64_t bytes) {
+  for (std::int64_t line = 0; line < bytes; line += 64)
+    __builtin_prefetch(at + bytes + line, write);
+}
+
+/// rows x columns from one value a row.
+template <typename Value>
+void spread(const std::byte* values, std::byte* out, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    Value value;
+    std::memcpy(&value, values + i * static_cast<std::int64_t>(sizeof value), sizeof value);
+    Value* const row = reinterpret_cast<Value*>(out) + i * columns;
+    for (std::int64_t j = 0; j < columns; ++j) row[j] = value;
+  }
+}
+
+/// The buffers of one thread, and what is in them.
+class Worker {
+ public:
+  explicit Worker(const PointwiseOp& op) : op_(op), bytes_(op.compute == Compute::fp32 ? 4 : 8) {}
+
+  /// Scalars are ready for tiles of up to `elements`.
+  void start(std::int64_t elements) {
+    for (int input = 0; input < op_.inputs; ++input) {
+      if (op_.tensor_of[input] >= 0) continue;
+      std::byte value[8];
+      if (op_.compute == Compute::fp32) {
+        const float scalar = static_cast<float>(op_.scalar[input]);
+        std::memcpy(value, &scalar, sizeof scalar);
+      } else {
+        const std::int64_t scalar = truncate(op_.scalar[input]);
+        std::memcpy(value, &scalar, sizeof scalar);
+      }
+      in_[input] = buffer_[input];
+      spread_rows(value, buffer_[input], 1, elements);
+    }
+  }
+
+  /// `at` are the first elements of the tile.
+  void run(const PointwiseNest& nest, std::byte* const* at, std::int64_t columns,
+           std::int64_t rows) {
+    const auto tile = [&](int tensor) {
+      return Tile{at[tensor], columns, rows, nest.dims.empty() ? 0 : nest.dims[0].stride[tensor],
+                  nest.dims.size() < 2 ? 0 : nest.dims[1].stride[tensor]};
+    };
+    for (int input = 0; input < op_.inputs; ++input) {
+      const int tensor = op_.tensor_of[input];
+      if (tensor >= 0) in_[input] = load(input, op_.tensor[tensor], tile(tensor));
+    }
+    const auto n = static_cast<std::size_t>(columns * rows);
+    op_.run(in_, result_, op_.constants, n);
+    if (op_.narrow) op_.narrow(result_, n);
+    store(op_.tensor[op_.tensors - 1], tile(op_.tensors - 1), nest.in_order);
+  }
+
+ private:
+  void spread_rows(const std::byte* values, std::byte* out, std::int64_t rows,
+                   std::int64_t columns) const {
+    if (bytes_ == 4) {
+      spread<float>(values, out, rows, columns);
+    } else {
+      spread<std::int64_t>(values, out, rows, columns);
+    }
+  }
+
+  /// Values of an input, packed: in its buffer, or where they are.
+  const std::byte* load(int input, const PointwiseOp::Tensor& tensor, const Tile& tile) {
+    std::byte* const values = buffer_[input];
+    const auto convert = [&](const std::byte* from, std::byte* to, std::int64_t n) {
+      tensor.convert(from, to, static_cast<std::size_t>(n));
+    };
+    Repeated& last = repeated_[input];
+    if (tile.packed(tensor.width)) {
+      prefetch_behind<0>(tile.at, tile.elements() * tensor.width);
+      if (tensor.native) return tile.at;
+      convert(tile.at, values, tile.elements());
+      last = {};
+      return values;
+    }
+    // What does not change from row to row is often the same for the next tile, too.
+    const bool same_rows = tile.rows == 1 || tile.row_stride == 0;
+    const bool repeats = same_rows && (tile.rows > 1 || tile.column_stride == 0);
+    if (repeats && last.at == tile.at && last.columns == tile.columns && last.rows == tile.rows)
+      return values;
+    last = repeats ? Repeated{tile.at, tile.columns, tile.rows} : Repeated{};
+    if (tile.column_stride == 0) {
+      const std::int64_t rows = same_rows ? 1 : tile.rows;
+      gather(tensor.width, {tile.at, rows, 1, tile.row_stride, 0}, packed_);
+      convert(packed_, row_values_, rows);
+      spread_rows(row_values_, values, rows, tile.elements() / rows);
+    } else if (same_rows) {
+      const bool contiguous = tile.column_stride == tensor.width;
+      if (!contiguous)
+        gather(tensor.width, {tile.at, tile.columns, 1, tile.column_stride, 0}, packed_);
+      convert(contiguous ? tile.at : packed_, values, tile.columns);
+      const std::int64_t row = tile.columns * bytes_;
+      for (std::int64_t i = 1; i < tile.rows; ++i)
+        std::memcpy(values + i * row, values, static_cast<std::size_t>(row));
+    } else if (tile.in_runs(tensor.width)) {
+      for (std::int64_t i = 0; i < tile.rows; ++i)
+        convert(tile.at + i * tile.row_stride, values + i * tile.columns * bytes_, tile.columns);
+    } else {
+      gather(tensor.width, tile, packed_);
+      convert(packed_, values, tile.elements());
+    }
+    return values;
+  }
+
+  void store(const PointwiseOp::Tensor& tensor, const Tile& tile, bool in_order) {
+    const auto convert = [&](const std::byte* from, std::byte* to, std::int64_t n) {
+      tensor.convert(from, to, static_cast<std::size_t>(n));
+    };
+    if (tile.packed(tensor.width)) {
+      prefetch_behind<1>(tile.at, tile.elements() * tensor.width);
+      convert(result_, tile.at, tile.elements());
+    } else if (tile.in_runs(tensor.width)) {
+      for (std::int64_t i = 0; i < tile.rows; ++i)
+        convert(result_ + i * tile.columns * bytes_, tile.at + i * tile.row_stride, tile.columns);
+    } else {
+      convert(result_, packed_, tile.elements());
+      scatter(tensor.width, packed_, tile, in_order);
+    }
+  }
+
+  /// A tile in a buffer that may be asked for again.
+  struct Repeated {
+    const std::byte* at = nullptr;
+    std::int64_t columns = 0, rows = 0;
+  };
+
+  const PointwiseOp& op_;
+  const std::int64_t bytes_;  // of a value
+  const void* in_[kMaxInputs];
+  Repeated repeated_[kMaxInputs];
+  alignas(64) std::byte buffer_[kMaxInputs][kChunk * 8];
+  alignas(64) std::byte result_[kChunk * 8];
+  alignas(64) std::byte packed_[kChunk * 8];      // elements in the format of their tensor
+  alignas(64) std::byte row_values_[kChunk * 8];  // one value a row
+};
+
+}  // namespace
+
+void run_part(const PointwiseOp& op, const PointwisePart& part) {
+  const PointwiseNest& nest = *part.nest;
+  const int rank = static_cast<int>(nest.dims.size());
+  const std::int64_t width = rank > 0 ? part.size[0] : 1, height = rank > 1 ? part.size[1] : 1;
+  const std::int64_t columns = std::min(width, nest.across ? kAcross : kChunk);
+  const bool several_rows = columns == width || nest.across;
+  const std::int64_t rows = several_rows ? std::min(height, kChunk / columns) : 1;
+
+  Worker worker(op);
+  worker.start(columns * rows);
+  std::byte* base[kMaxTensors];
+  std::copy_n(part.base, op.tensors, base);
+  std::int64_t position[kMaxRank] = {};
+  for (;;) {
+    for (std::int64_t i = 0; i < height; i += rows) {
+      const std::int64_t r = std::min(rows, height - i);
+      for (std::int64_t j = 0; j < width; j += columns) {
+        std::byte* at[kMaxTensors];
+        for (int k = 0; k < op.tensors; ++k)
+          at[k] = base[k] + (rank > 0 ? j * nest.dims[0].stride[k] : 0) +
+                  (rank > 1 ? i * nest.dims[1].stride[k] : 0);
+        worker.run(nest, at, std::min(columns, width - j), r);
+      }
+    }
+    int d = 2;
+    for (; d < rank; ++d) {
+      const PointwiseNest::Dim& dim = nest.dims[static_cast<std::size_t>(d)];
+      const bool more = ++position[d] < part.size[d];
+      const std::int64_t step = more ? 1 : 1 - part.size[d];
+      for (int k = 0; k < op.tensors; ++k) base[k] += step * dim.stride[k];
+      if (more) break;
+      position[d] = 0;
+    }
+    if (d >= rank) return;
+  }
+}
+
+}  // namespace spyre::card

@@ -1,3 +1,0 @@
-// Pointwise ops with the vector instructions every machine of the architecture has.
-#define SPYRE_SIMD_NAMESPACE baseline
-#include "pointwise_kernels.inc.h"

@@ -1,0 +1,396 @@
+// The step that reads or writes where integers in device memory say.
+//
+// All coordinates are checked before anything is written, and each again when it is used: what
+// another stream does to them meanwhile cannot lead outside the operand.
+//
+// Places are found for a piece of the positions at a time; then everything that lies at a position
+// moves, for all of them. Threads share a dimension whose iterations never write the same place, so
+// several writes to one place always happen in the order of the loops.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/thread_pool.h"
+#include "kernels/index_kernels.h"
+#include "nests/index_nest.h"
+#include "nests/lines.h"
+#include "spyre/program.h"
+#include "steps/steps.h"
+
+namespace spyre::card {
+namespace {
+
+constexpr std::int64_t kPositions = 2048;          // whose places are found at once
+constexpr std::int64_t kParallelBytes = 64 << 10;  // worth waking a thread for
+
+bool is_gather(OpFunc op) {
+  return op == OpFunc::gather || op == OpFunc::indexselect || op == OpFunc::embedding;
+}
+bool is_replacement(OpFunc op) { return op == OpFunc::scatter || op == OpFunc::indexput; }
+
+/// Counts through dimensions, innermost first.
+class Odometer {
+ public:
+  Odometer(std::span<const IndexNest::Dim> dims, std::int64_t first)
+      : dims_(dims), at_(dims.size()) {
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      at_[d] = first % dims[d].size;
+      first /= dims[d].size;
+    }
+  }
+  /// Iterations that are left of the innermost dimension.
+  std::int64_t inner_left() const { return at_.empty() ? 1 : dims_[0].size - at_[0]; }
+
+  template <class Stride>
+  std::int64_t offset(Stride&& stride) const {
+    std::int64_t sum = 0;
+    for (std::size_t d = 0; d < at_.size(); ++d) sum += at_[d] * stride(dims_[d]);
+    return sum;
+  }
+  /// At most inner_left().
+  void advance(std::int64_t count) {
+    if (at_.empty()) return;
+    at_[0] += count;
+    for (std::size_t d = 0; d + 1 < at_.size() && at_[d] == dims_[d].size; ++d) {
+      at_[d] = 0;
+      ++at_[d + 1];
+    }
+  }
+
+ private:
+  std::span<const IndexNest::Dim> dims_;
+  std::vector<std::int64_t> at_;
+};
+
+class IndexStep : public Step {
+ public:
+  explicit IndexStep(PayloadReader& reader) {
+    const std::int64_t id = reader.word("op");
+    op_ = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
+    if (!op_ || op_->kind != OpKind::index)
+      reader.refuse("op", op_ ? std::string(op_->name) + " does not index"
+                              : std::to_string(id) + " is unknown");
+    gather_ = is_gather(op_->op);
+    dense_operand_ = reader.operand("dense operand");
+    dense_format_ = reader.format("dense format");
+    indexed_operand_ = reader.operand("indexed operand");
+    indexed_format_ = reader.format("indexed format");
+    const Narrow narrow = reader.narrow("narrow");
+    const auto compute = static_cast<Compute>(reader.within("compute type", 0, 1));
+    wrap_ = reader.within("wrap", 0, 1) == 1;
+    if (!gather_ && !is_replacement(op_->op)) {
+      combination_.emplace(op_->op, compute, dense_format_, indexed_format_, narrow);
+    } else if (dense_format_ != indexed_format_) {
+      reader.refuse("dense format", std::string(op_->name) + " does not convert, but the indexed " +
+                                        "tensor has another format");
+    }
+    read_coordinates(reader);
+    std::vector<const char*> names(2 + coordinates_.size(), "index");
+    names[0] = "dense";
+    names[1] = "indexed";
+    const LoopNests loops = read_nests(reader, names);
+    reader.finish();
+    visits_ = loops.visits;
+    dense_range_ = loops.reach[0].bytes(dense_format_);
+    indexed_range_ = loops.reach[1].bytes(indexed_format_);
+    for (std::size_t j = 0; j < coordinates_.size(); ++j) {
+      indexed_range_.end += static_cast<std::uint64_t>(coordinates_[j].reach);
+      coordinate_range_.push_back(loops.reach[2 + j].bytes(DataFormat::IEEE_INT32));
+    }
+    if (!visits_) indexed_range_ = {};  // where nothing is visited, indices lead nowhere
+    if (indexed_range_.end > static_cast<std::uint64_t>(kDefaultCardBytes))
+      reader.refuse("indexed", "reaches beyond any card's memory");
+    nests_ = index_nests(loops, coordinates_, element_bytes(dense_format_),
+                         element_bytes(indexed_format_), gather_);
+  }
+
+  const char* name() const override { return "index"; }
+
+  std::vector<Need> needs() const override {
+    std::vector<Need> needs{{dense_operand_, dense_range_.end},
+                            {indexed_operand_, indexed_range_.end}};
+    for (std::size_t j = 0; j < coordinates_.size(); ++j)
+      needs.push_back({coordinates_[j].operand, coordinate_range_[j].end});
+    return needs;
+  }
+
+  Traffic traffic() const override {
+    const std::uint64_t dense = traffic_bytes(visits_, dense_format_),
+                        indexed = traffic_bytes(visits_, indexed_format_);
+    Traffic traffic{gather_ ? indexed : dense, gather_ ? dense : indexed};
+    if (combination_) traffic.read += indexed;
+    for (const IndexNest& nest : nests_)
+      traffic.read +=
+          coordinates_.size() * traffic_bytes(nest.position_count(), DataFormat::IEEE_INT32);
+    return traffic;
+  }
+
+  void run(std::span<const Extent> operands) const override {
+    const auto data = [&](std::int64_t operand) {
+      return operands[static_cast<std::size_t>(operand)].data;
+    };
+    Memory memory;
+    memory.dense = data(dense_operand_);
+    memory.indexed = data(indexed_operand_);
+    for (const IndexCoordinates& tensor : coordinates_)
+      memory.coordinates.push_back(data(tensor.operand));
+    // What overlaps with the tensor that is written is read before.
+    std::vector<std::vector<std::byte>> before;
+    const std::byte* const written = gather_ ? memory.dense : memory.indexed;
+    const ByteRange& written_range = gather_ ? dense_range_ : indexed_range_;
+    const auto keep = [&](std::byte*& bytes, const ByteRange& range) {
+      if (!overlap(bytes, range, written, written_range)) return;
+      before.emplace_back(bytes, bytes + range.end);
+      bytes = before.back().data();
+    };
+    gather_ ? keep(memory.indexed, indexed_range_) : keep(memory.dense, dense_range_);
+    for (std::size_t j = 0; j < coordinates_.size(); ++j)
+      keep(memory.coordinates[j], coordinate_range_[j]);
+
+    for (const IndexNest& nest : nests_) check(nest, memory);
+    for (const IndexNest& nest : nests_) run_nest(nest, memory);
+  }
+
+ private:
+  struct Memory {
+    std::byte *dense, *indexed;
+    std::vector<std::byte*> coordinates;
+  };
+
+  void read_coordinates(PayloadReader& reader) {
+    const std::int64_t width = element_bytes(indexed_format_);
+    const std::int64_t tensors = reader.count("index tensors");
+    for (std::int64_t j = 0; j < tensors; ++j) {
+      IndexCoordinates& tensor = coordinates_.emplace_back();
+      tensor.operand = reader.operand("index operand");
+      tensor.size = reader.within("index size", 0, kMaxElements);
+      tensor.dimension = reader.word("index dimension");
+      const std::int64_t digits = reader.count("digits");
+      std::int64_t highest = std::max<std::int64_t>(tensor.size - 1, 0);
+      for (std::int64_t k = 0; k < digits; ++k) {
+        const std::int64_t divisor = reader.within("divisor", 1, kMaxElements);
+        const std::int64_t stride = reader.within("digit stride", 0, kMaxElements);
+        const auto bits = static_cast<std::uint64_t>(divisor);
+        tensor.digits.push_back(
+            {divisor, stride * width, std::has_single_bit(bits) ? std::countr_zero(bits) : -1});
+        std::int64_t reach;
+        if (__builtin_mul_overflow(highest / divisor, stride * width, &reach) ||
+            __builtin_add_overflow(tensor.reach, reach, &tensor.reach) ||
+            tensor.reach > kDefaultCardBytes)
+          reader.refuse("digit stride", "reaches beyond any card's memory");
+        highest = std::min(highest, divisor - 1);
+      }
+    }
+  }
+
+  [[noreturn]] void refuse(const IndexCoordinates& tensor, std::int64_t value) const {
+    throw Error(ErrorCode::bad_index, std::string(op_->name) + ": index " + std::to_string(value) +
+                                          " is out of bounds for dimension " +
+                                          std::to_string(tensor.dimension) + " with size " +
+                                          std::to_string(tensor.size));
+  }
+
+  std::int64_t lowest(const IndexCoordinates& tensor) const { return wrap_ ? -tensor.size : 0; }
+
+  static std::int64_t load(const std::byte* at) {
+    std::int32_t value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+
+  /// Calls body(index tensor, first coordinate, its stride, count, how many came before) for runs
+  /// of coordinates that cover positions [first, first + count).
+  template <class Body>
+  void each_run(const IndexNest& nest, const Memory& memory, std::int64_t first, std::int64_t count,
+                Body&& body) const {
+    Odometer odometer(nest.positions, first);
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t run = std::min(count - done, odometer.inner_left());
+      for (std::size_t j = 0; j < coordinates_.size(); ++j) {
+        const std::byte* const at =
+            memory.coordinates[j] + nest.coordinate[j] +
+            odometer.offset([&](const IndexNest::Dim& dim) { return dim.coordinate[j]; });
+        const std::int64_t stride = nest.positions.empty() ? 0 : nest.positions[0].coordinate[j];
+        body(coordinates_[j], at, stride, run, done);
+      }
+      odometer.advance(run);
+      done += run;
+    }
+  }
+
+  /// Throws for the first coordinate that is out of bounds.
+  void check(const IndexNest& nest, const Memory& memory) const {
+    const std::int64_t positions = nest.position_count();
+    constexpr std::int64_t kTask = 64 << 10;
+    std::atomic<bool> bad = false;
+    ThreadPool::shared().parallel_for((positions + kTask - 1) / kTask, [&](std::int64_t task) {
+      each_run(nest, memory, task * kTask, std::min(kTask, positions - task * kTask),
+               [&](const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
+                   std::int64_t run, std::int64_t) {
+                 std::int64_t least = 0, most = -1;
+                 for (std::int64_t i = 0; i < run; ++i, at += stride) {
+                   const std::int64_t value = load(at);
+                   least = std::min(least, value);
+                   most = std::max(most, value);
+                 }
+                 if (least < lowest(tensor) || most >= tensor.size) bad = true;
+               });
+    });
+    if (!bad) return;
+    each_run(nest, memory, 0, positions,
+             [&](const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
+                 std::int64_t run, std::int64_t) {
+               for (std::int64_t i = 0; i < run; ++i, at += stride)
+                 if (load(at) < lowest(tensor) || load(at) >= tensor.size) refuse(tensor, load(at));
+             });
+  }
+
+  /// Where the dense and the indexed run of each position begin.
+  void find_places(const IndexNest& nest, const Memory& memory, std::int64_t first,
+                   std::int64_t count, std::int64_t* dense, std::int64_t* indexed) const {
+    Odometer odometer(nest.positions, first);
+    const std::int64_t dense_stride = nest.positions.empty() ? 0 : nest.positions[0].dense;
+    const std::int64_t indexed_stride = nest.positions.empty() ? 0 : nest.positions[0].indexed;
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t run = std::min(count - done, odometer.inner_left());
+      const std::int64_t from =
+          nest.dense + odometer.offset([](const IndexNest::Dim& dim) { return dim.dense; });
+      const std::int64_t rest =
+          nest.indexed + odometer.offset([](const IndexNest::Dim& dim) { return dim.indexed; });
+      for (std::int64_t i = 0; i < run; ++i) {
+        dense[done + i] = from + i * dense_stride;
+        indexed[done + i] = rest + i * indexed_stride;
+      }
+      odometer.advance(run);
+      done += run;
+    }
+    each_run(nest, memory, first, count,
+             [&](const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
+                 std::int64_t run,
+                 std::int64_t done) { add_places(tensor, at, stride, run, indexed + done); });
+  }
+
+  /// Adds where coordinates point to. The common ways to split them are written out.
+  void add_places(const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
+                  std::int64_t run, std::int64_t* places) const {
+    const auto& digits = tensor.digits;
+    if (digits.size() == 1 && digits[0].shift == 0) {
+      const std::int64_t step = digits[0].stride;
+      add_places(tensor, at, stride, run, places, [=](std::int64_t value) { return value * step; });
+    } else if (digits.size() == 2 && digits[0].shift >= 0 && digits[1].shift == 0) {
+      const int shift = digits[0].shift;
+      const std::int64_t mask = digits[0].divisor - 1, high = digits[0].stride,
+                         low = digits[1].stride;
+      add_places(tensor, at, stride, run, places, [=](std::int64_t value) {
+        return (value >> shift) * high + (value & mask) * low;
+      });
+    } else {
+      add_places(tensor, at, stride, run, places, [&](std::int64_t value) {
+        std::int64_t sum = 0;
+        for (const IndexCoordinates::Digit& digit : digits) {
+          const std::int64_t times =
+              digit.shift >= 0 ? value >> digit.shift : value / digit.divisor;
+          sum += times * digit.stride;
+          value -= times * digit.divisor;
+        }
+        return sum;
+      });
+    }
+  }
+
+  template <class Place>
+  void add_places(const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
+                  std::int64_t run, std::int64_t* places, Place&& place) const {
+    const std::int64_t least = lowest(tensor), size = tensor.size;
+    for (std::int64_t i = 0; i < run; ++i, at += stride) {
+      const std::int64_t value = load(at);
+      if (value < least || value >= size) [[unlikely]]
+        refuse(tensor, value);
+      places[i] += place(value + (value < 0 ? size : 0));
+    }
+  }
+
+  void run_nest(const IndexNest& nest, const Memory& memory) const {
+    const std::int64_t bytes = nest.elements * element_bytes(indexed_format_);
+    const std::int64_t wanted =
+        std::min<std::int64_t>(bytes / kParallelBytes + 1, 4 * ThreadPool::shared().size());
+    if (wanted == 1 || ThreadPool::shared().size() == 1) return run_part(nest, memory);
+    // The longest dimension that may be shared is cut.
+    const IndexNest::Dim* longest = nest.run.apart && nest.run.size >= 1024 ? &nest.run : nullptr;
+    for (const auto* dims : {&nest.positions, &nest.blocks})
+      for (const IndexNest::Dim& dim : *dims)
+        if (dim.apart && (!longest || longest == &nest.run || dim.size > longest->size))
+          longest = &dim;
+    if (!longest) return run_part(nest, memory);
+    const std::int64_t size = longest->size;
+    std::int64_t piece = (size + wanted - 1) / wanted;
+    if (longest == &nest.run) piece = (piece + 127) / 128 * 128;  // between cache lines
+    ThreadPool::shared().parallel_for((size + piece - 1) / piece, [&](std::int64_t task) {
+      IndexNest part = nest;
+      const std::int64_t first = task * piece;
+      part.dense += first * longest->dense;
+      part.indexed += first * longest->indexed;
+      for (std::size_t j = 0; j < coordinates_.size(); ++j)
+        part.coordinate[j] += first * longest->coordinate[j];
+      const auto shorten = [&](const std::vector<IndexNest::Dim>& whole,
+                               std::vector<IndexNest::Dim>& cut) {
+        for (std::size_t d = 0; d < whole.size(); ++d)
+          if (&whole[d] == longest) cut[d].size = std::min(piece, size - first);
+      };
+      shorten(nest.positions, part.positions);
+      shorten(nest.blocks, part.blocks);
+      if (longest == &nest.run) part.run.size = std::min(piece, size - first);
+      run_part(part, memory);
+    });
+  }
+
+  void run_part(const IndexNest& nest, const Memory& memory) const {
+    const std::int64_t positions = nest.position_count();
+    std::int64_t blocks = 1;
+    for (const IndexNest::Dim& dim : nest.blocks) blocks *= dim.size;
+    const std::int64_t step = std::min(positions, kPositions);
+    const Scratch<std::int64_t> dense(ScratchSlot::block, step), indexed(ScratchSlot::work, step);
+    for (std::int64_t first = 0; first < positions; first += step) {
+      const std::int64_t count = std::min(step, positions - first);
+      find_places(nest, memory, first, count, dense.data(), indexed.data());
+      Odometer odometer(nest.blocks, 0);
+      for (std::int64_t block = 0; block < blocks; ++block, odometer.advance(1)) {
+        const IndexRuns dense_runs{
+            memory.dense + odometer.offset([](const IndexNest::Dim& dim) { return dim.dense; }),
+            dense.data(), nest.run.dense};
+        const IndexRuns indexed_runs{
+            memory.indexed + odometer.offset([](const IndexNest::Dim& dim) { return dim.indexed; }),
+            indexed.data(), nest.run.indexed};
+        if (combination_) {
+          combine_runs(*combination_, indexed_runs, dense_runs, count, nest.run.size);
+        } else {
+          move_runs(gather_ ? dense_runs : indexed_runs, gather_ ? indexed_runs : dense_runs, count,
+                    nest.run.size, element_bytes(indexed_format_));
+        }
+      }
+    }
+  }
+
+  const OpInfo* op_;
+  bool gather_, wrap_;
+  std::int64_t dense_operand_, indexed_operand_;
+  DataFormat dense_format_, indexed_format_;
+  std::optional<IndexCombination> combination_;
+  std::vector<IndexCoordinates> coordinates_;
+  std::vector<ByteRange> coordinate_range_;
+  ByteRange dense_range_, indexed_range_;
+  std::vector<IndexNest> nests_;
+  std::int64_t visits_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<const Step> decode_index(PayloadReader& reader) {
+  return std::make_unique<const IndexStep>(reader);
+}
+
+}  // namespace spyre::card

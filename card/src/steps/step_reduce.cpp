@@ -1,0 +1,283 @@
+// Reductions: lines of elements to one value each, or two.
+//
+// A line (all elements of one accumulator) is cut into pieces of kFoldPiece positions. Blocks of
+// pieces are gathered and folded, in any order and on any thread, each into its own place; then the
+// pieces of a line are put together in an order that depends on their number alone.
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "formats/accumulation.h"
+#include "host/thread_pool.h"
+#include "nests/move.h"
+#include "spyre/ops.h"
+#include "spyre/program.h"
+#include "steps/reduce_pieces.h"
+#include "steps/steps.h"
+
+namespace spyre::card {
+namespace {
+
+constexpr std::int64_t kBlockBytes = 128 << 10;  // gathered at once: fits a core's own cache
+constexpr std::int64_t kShortLine = 16;  // lines shorter than that are worked on side by side
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Where results go: nests over (accumulator, output).
+struct Output {
+  std::int64_t operand = -1;
+  DataConversion conversion;
+  ByteRange range;
+
+  bool present() const { return operand >= 0; }
+};
+
+class ReduceStep : public Step {
+ public:
+  explicit ReduceStep(PayloadReader& reader) {
+    read_op(reader);
+    shape_ = read_line_shape(reader, "accumulators", "extent", "accumulator", "position");
+    input_.emplace(reader, "input", input_format_, shape_);
+    read_outputs(reader);
+    reader.finish();
+    check(reader);
+    pieces_.chunked = (op_->op == OpFunc::sum || op_->op == OpFunc::mean) && !integer_ &&
+                      input_format_ == DataFormat::SEN169_FP16 &&
+                      accumulation() == Accumulation::chunked;
+    across_ = !input_->runs_along() || shape_.length < kShortLine;
+    plan_blocks();
+  }
+
+  const char* name() const override { return "reduce"; }
+
+  std::vector<Need> needs() const override {
+    std::vector<Need> needs{{input_operand_, input_->range().end}};
+    for (const Output& output : outputs_)
+      if (output.present()) needs.push_back({output.operand, output.range.end});
+    return needs;
+  }
+
+  Traffic traffic() const override {
+    Traffic traffic = input_->read();
+    for (const Output& output : outputs_)
+      if (output.present()) traffic.written += output.range.touched;
+    return traffic;
+  }
+  OpCost cost() const override {
+    return shared_cost(traffic(), input_->visits(), input_format_, sfp_passes(*op_));
+  }
+
+  void run(std::span<const Extent> operands) const override {
+    if (shape_.lines == 0) return;
+    integer_ ? reduce<std::int64_t>(operands) : reduce<float>(operands);
+  }
+
+ private:
+  void read_op(PayloadReader& reader) {
+    const std::int64_t id = reader.word("op");
+    op_ = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
+    const ReduceRecipe* const recipe = op_ ? find_reduce_recipe(op_->op) : nullptr;
+    if (!recipe)
+      reader.refuse("op", op_ ? std::string(op_->name) + " is not a reduction"
+                              : std::to_string(id) + " is unknown");
+    pieces_.recipe = *recipe;
+    input_operand_ = reader.operand("input operand");
+    input_format_ = reader.format("input format");
+    outputs_[0].operand = reader.operand("output operand");
+    outputs_[0].conversion.dst = reader.format("output format");
+    outputs_[0].conversion.narrow = reader.narrow("narrow");
+    outputs_[1].operand = reader.within("second output operand", -1, kMaxProgramOperands - 1);
+    if (outputs_[1].present()) {
+      outputs_[1].conversion.dst = reader.format("second output format");
+    } else {
+      reader.word("second output format");
+    }
+    integer_ = reader.within("compute type", 0, 1) == 1;
+    if (integer_ ? !op_->int64 : !op_->fp32)
+      reader.refuse("compute type", std::string(op_->name) + " does not compute in " +
+                                        (integer_ ? "int64" : "fp32"));
+    const std::int64_t constants = reader.count("constants");
+    if (constants != op_->constants)
+      reader.refuse("constants", std::string(op_->name) + " takes " +
+                                     std::to_string(op_->constants) + ", not " +
+                                     std::to_string(constants));
+    for (std::int64_t i = 0; i < constants; ++i)
+      pieces_.constants.push_back(reader.real("constant"));
+    if (!outputs_[1].present()) return;
+    switch (op_->op) {
+      case OpFunc::max:
+      case OpFunc::min:
+        // Their indices come from the folds of argmax and argmin.
+        pieces_.recipe.second = Fold::match;
+        pieces_.recipe.parameter = FoldParameter::value;
+        pieces_.recipe.needs_all = true;
+        break;
+      case OpFunc::exx2:
+      case OpFunc::var:
+        break;
+      default:
+        reader.refuse("second output operand", std::string(op_->name) + " has one output");
+    }
+  }
+
+  void read_outputs(PayloadReader& reader) {
+    constexpr const char* names[] = {"accumulator", "output", "second output"};
+    const std::size_t count = outputs_[1].present() ? 2 : 1;
+    LoopNests loops = read_nests(reader, std::span(names).first(1 + count));
+    written_ = loops.visits;
+    const auto used = static_cast<std::int64_t>(loops.reach[0].bytes(DataFormat::BOOL).end);
+    if (used > shape_.lines)
+      reader.refuse("accumulator", std::to_string(used - 1) + " of the output is not below " +
+                                       std::to_string(shape_.lines));
+    // Indices and counts are integers whatever the elements are.
+    outputs_[0].conversion.src =
+        integer_ || pieces_.counts_or_indices() ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
+    outputs_[1].conversion.src =
+        pieces_.recipe.second == Fold::match ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
+    for (std::size_t k = 0; k < count; ++k) {
+      Output& output = outputs_[k];
+      output.conversion.name = "reduce";
+      for (const LoopNest& nest : loops.nests)
+        output.conversion.loops.push_back(
+            {nest.size, nest.stride[0], nest.stride[1 + k], nest.offset[0], nest.offset[1 + k]});
+      output.range = loops.reach[1 + k].bytes(output.conversion.dst);
+      check_bounds(
+          output.conversion,
+          static_cast<std::uint64_t>(shape_.lines) * format_info(output.conversion.src).bits / 8,
+          output.range.end);
+    }
+  }
+
+  void check(const PayloadReader& reader) const {
+    const std::int64_t elements = shape_.lines * shape_.length;
+    if (shape_.length == 0 && shape_.lines > 0 && pieces_.recipe.needs_elements)
+      reader.refuse("extent", std::string("there is no ") + op_->name + " of no elements");
+    input_->check_visits(reader, "input", shape_);
+    if (pieces_.recipe.needs_all && input_->visits() < elements)
+      reader.refuse("input", "the loops visit " + std::to_string(input_->visits()) +
+                                 " elements, but " + op_->name + " needs all " +
+                                 std::to_string(elements));
+    if (written_ < shape_.lines)
+      reader.refuse("accumulators", std::to_string(shape_.lines) + ", but only " +
+                                        std::to_string(written_) + " results are written");
+  }
+
+  /// The length of pieces decides about rounding and is always the same. Blocks decide about
+  /// nothing but speed: as large as a core's cache likes, yet enough of them for all threads.
+  void plan_blocks() {
+    pieces_.two_results = outputs_[1].present();
+    pieces_.cut(shape_.length);
+    const std::int64_t budget =
+        block_elements(shape_.lines * shape_.length, kBlockBytes / (integer_ ? 8 : 4));
+    const std::int64_t least = std::clamp<std::int64_t>(shape_.length, 1, kFoldPiece);
+    block_lines_ = budget / least;
+    if (block_lines_ > 64) block_lines_ = block_lines_ / 64 * 64;  // whole sticks
+    block_lines_ =
+        std::clamp<std::int64_t>(block_lines_, 1, std::max<std::int64_t>(1, shape_.lines));
+    block_pieces_ =
+        std::clamp<std::int64_t>(budget / block_lines_ / pieces_.piece_length, 1, pieces_.pieces);
+  }
+
+  template <typename T>
+  T unvisited() const {
+    switch (pieces_.recipe.first) {
+      case Fold::product:
+        return 1;
+      case Fold::largest:
+        return std::is_same_v<T, float> ? -std::numeric_limits<T>::infinity()
+                                        : std::numeric_limits<T>::min();
+      case Fold::smallest:
+        return std::is_same_v<T, float> ? std::numeric_limits<T>::infinity()
+                                        : std::numeric_limits<T>::max();
+      default:
+        return op_->op == OpFunc::all ? T{1} : T{0};
+    }
+  }
+
+  template <typename T>
+  void reduce(std::span<const Extent> operands) const {
+    const std::byte* const input = operands[static_cast<std::size_t>(input_operand_)].data;
+    const std::int64_t all = pieces_.pieces * shape_.lines;
+    const Scratch<T> partials(ScratchSlot::partials, pieces_.recipe.second ? 2 * all : all);
+    T* const first = partials.data();
+    T* const second = first + all;
+    const std::int64_t line_blocks = ceil_div(shape_.lines, block_lines_);
+    const std::int64_t piece_blocks = ceil_div(pieces_.pieces, block_pieces_);
+    ThreadPool& pool = ThreadPool::shared();
+    pool.parallel_for(line_blocks * piece_blocks, [&](std::int64_t block) {
+      fold_block(input, block % line_blocks, block / line_blocks, first, second);
+    });
+    // Room for indices and counts, which are integers.
+    const bool integers = outputs_[0].conversion.src == DataFormat::IEEE_INT64 ||
+                          outputs_[1].conversion.src == DataFormat::IEEE_INT64;
+    const Scratch<std::int64_t> results(ScratchSlot::results, integers ? shape_.lines : 0);
+    const std::int64_t share = std::clamp<std::int64_t>((1 << 16) / pieces_.pieces, 64,
+                                                        1 << 16);  // lines to finish at once
+    pool.parallel_for(ceil_div(shape_.lines, share), [&](std::int64_t task) {
+      const std::int64_t line = task * share;
+      pieces_.finish(first + line, second + line, results.data() + line,
+                     std::min(share, shape_.lines - line), shape_.lines);
+    });
+    write_outputs(operands, first, second, results.data());
+  }
+
+  template <typename T>
+  void write_outputs(std::span<const Extent> operands, const T* first, const T* second,
+                     const std::int64_t* integers) const {
+    const void* const sources[] = {
+        pieces_.counts_or_indices() ? static_cast<const void*>(integers) : first,
+        pieces_.recipe.second == Fold::match ? static_cast<const void*>(integers) : second};
+    for (std::size_t k = 0; k < 2; ++k)
+      if (outputs_[k].present())
+        move(outputs_[k].conversion, static_cast<const std::byte*>(sources[k]),
+             operands[static_cast<std::size_t>(outputs_[k].operand)].data);
+  }
+
+  /// Folds the pieces of one block into first[piece][line] and second[piece][line].
+  template <typename T>
+  void fold_block(const std::byte* input, std::int64_t line_block, std::int64_t piece_block,
+                  T* first, T* second) const {
+    const std::int64_t line = line_block * block_lines_;
+    const std::int64_t lines = std::min(block_lines_, shape_.lines - line);
+    const std::int64_t position = piece_block * block_pieces_ * pieces_.piece_length;
+    const std::int64_t length = std::max<std::int64_t>(
+        0, std::min(block_pieces_ * pieces_.piece_length, shape_.length - position));
+    // A few more than a power of two, lest lines meet in the same places of a cache.
+    const std::int64_t pitch = across_ ? lines : length + 16;
+    const std::int64_t elements = across_ ? lines * length : lines * pitch;
+    const Scratch<T> block(ScratchSlot::block, elements + lines);
+    const Scratch<T> work(ScratchSlot::work, across_ ? kFoldLanes * lines : 0);
+    if (!input_->complete()) std::fill_n(block.data(), elements, unvisited<T>());
+    input_->gather(input, {line, lines, position, length, across_ ? 1 : pitch, across_ ? pitch : 1},
+                   block.data());
+    T* const parameters = block.data() + elements;
+    for (std::int64_t k = 0; k < block_pieces_; ++k) {
+      const std::int64_t piece = piece_block * block_pieces_ + k;
+      if (piece >= pieces_.pieces) break;
+      const T* const x = block.data() + k * pieces_.piece_length * (across_ ? pitch : 1);
+      const LineBlock shape{lines, pieces_.length_of(piece), pitch, across_};
+      T* const values = first + piece * shape_.lines + line;
+      pieces_.fold(x, shape, parameters, values, second + piece * shape_.lines + line, work.data());
+    }
+  }
+
+  const OpInfo* op_ = nullptr;
+  std::int64_t input_operand_;
+  DataFormat input_format_;
+  LineShape shape_;
+  std::optional<LineView> input_;
+  Output outputs_[2];  // the second: indices of max and min, squares of exx2, mean of var
+  std::int64_t written_ = 0;
+  bool integer_, across_;
+  ReducePieces pieces_{};
+  std::int64_t block_lines_, block_pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Step> decode_reduce(PayloadReader& reader) {
+  return std::make_unique<const ReduceStep>(reader);
+}
+
+}  // namespace spyre::card

@@ -1,0 +1,151 @@
+// Masks and flat positions: nonzero, masked_select, masked_scatter, take, put.
+#include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/nonzero.h>
+#include <torch/library.h>
+
+#include "ops/index/eager_index.h"
+#include "program/eager_plan.h"
+#include "tensor/eager_structured.h"
+
+namespace spyre::eager {
+namespace {
+
+using at::Tensor;
+
+// The number of true elements is the size of the result, which the host must know: it reads the
+// mask and lists their positions, as the device would have to wait for the host anyway.
+
+Tensor& nonzero_out(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(out.scalar_type() == at::kLong,
+              "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
+              out.scalar_type());
+  check_output("nonzero", out, self.options().dtype(at::kLong));
+  at::assert_no_overlap(out, self);
+  const Tensor positions = at::nonzero(self.cpu());
+  at::native::resize_output(out, positions.sizes());
+  out.copy_(positions);
+  return out;
+}
+
+Tensor nonzero(const Tensor& self) { return at::nonzero(self.cpu()).to(self.device()); }
+
+/// `index` has offsets into `flat`, a vector; `dense` has one element for each.
+void run_flat(OpFunc op, const Tensor& flat, const Tensor& index, const Tensor& dense) {
+  Indexing indexing;
+  indexing.op = op;
+  indexing.indexed = flat;
+  indexing.dense = dense;
+  indexing.size.assign(index.sizes().begin(), index.sizes().end());
+  indexing.walks.assign(index.dim(), Indexing::kNone);
+  indexing.coordinates.push_back({0, index, index.dim() - 1});
+  indexing.wrap = true;
+  run_indexing(std::move(indexing));
+}
+
+Tensor& take_out(const Tensor& self, const Tensor& index, Tensor& out) {
+  TORCH_CHECK(index.scalar_type() == at::kLong,
+              "take(): Expected a long tensor for index, but got ", index.scalar_type());
+  TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0,
+                    "take(): tried to take from an empty tensor");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "take(): self and out expected to have the same dtype, but got self.dtype = ",
+              self.dtype(), " and out.dtype = ", out.dtype());
+  check_output("take()", out, self.options());
+  at::assert_no_overlap(out, index);
+  at::assert_no_overlap(out, self);
+  at::native::resize_output(out, index.sizes());
+  run_flat(OpFunc::gather, self.reshape(-1), on_device(index, self.device()), out);
+  return out;
+}
+
+Tensor take(const Tensor& self, const Tensor& index) {
+  Tensor out = at::empty(index.sizes(), self.options());
+  return take_out(self, index, out);
+}
+
+/// self.flatten()[index] = values, or += values. `index` is a vector, so that of several writes to
+/// one place the last stays.
+void put_flat(const Tensor& self, const Tensor& index, const Tensor& values, bool accumulate) {
+  const Tensor total = accumulate ? accumulated(self) : self;
+  const Tensor whole = total.contiguous();
+  run_flat(accumulate ? OpFunc::scatteradd : OpFunc::scatter, whole.view(-1), index, values);
+  if (!whole.is_same(self)) self.copy_(whole);
+}
+
+Tensor& put(Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
+  TORCH_CHECK(index.scalar_type() == at::kLong,
+              "put_(): Expected a long tensor for index, but got ", index.scalar_type());
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "put_(): self and source expected to have the same dtype, but got self.dtype = ",
+              self.dtype(), " and source.dtype = ", source.dtype());
+  TORCH_CHECK_INDEX(source.numel() == index.numel(),
+                    "put_(): Expected source and index to have the same number of elements, but ",
+                    "got source.numel() = ", source.numel(), ", index.numel() = ", index.numel());
+  TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0,
+                    "put_(): tried to put elements into an empty tensor");
+  // Ours is deterministic. PyTorch lets no device's pass for it.
+  if (!accumulate) at::globalContext().alertNotDeterministic("put_");
+  at::assert_no_internal_overlap(self);
+  at::assert_no_overlap(self, index);
+  at::assert_no_overlap(self, source);
+  if (index.numel() > 0)
+    put_flat(self, on_device(index, self.device()).reshape(-1),
+             on_device(source, self.device()).reshape(-1), accumulate);
+  return self;
+}
+
+Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
+  check_output("masked_select()", out, self.options());
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, mask);
+  const at::DimVector size = at::infer_size_dimvector(self.sizes(), mask.sizes());
+  const Tensor offsets = true_offsets(on_device(mask, self.device()).expand(size));
+  at::native::resize_output(out, {offsets.numel()});
+  if (offsets.numel() > 0) run_flat(OpFunc::gather, self.expand(size).reshape(-1), offsets, out);
+  return out;
+}
+
+Tensor masked_select(const Tensor& self, const Tensor& mask) {
+  Tensor out = at::empty({0}, self.options());
+  return masked_select_out(self, mask, out);
+}
+
+Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter: expected self and source to have same dtypes but got ",
+              self.scalar_type(), " and ", source.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_scatter_ only supports boolean masks, but ",
+              "got mask with dtype ", mask.scalar_type());
+  at::assert_no_internal_overlap(self);
+  TORCH_CHECK(at::is_expandable_to(mask.sizes(), self.sizes()), "masked_scatter_: a mask of size ",
+              mask.sizes(), " cannot be broadcast to a tensor of size ", self.sizes());
+  const Tensor offsets = true_offsets(on_device(mask, self.device()).expand(self.sizes()));
+  const std::int64_t count = offsets.numel();
+  TORCH_CHECK(source.numel() >= count, "Number of elements of source < number of ones in mask");
+  if (count > 0)
+    put_flat(self, offsets, on_device(source, self.device()).reshape(-1).narrow(0, 0, count),
+             /*accumulate=*/false);
+  return self;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("nonzero", nonzero);
+  m.impl("nonzero.out", nonzero_out);
+  m.impl("take", take);
+  m.impl("take.out", take_out);
+  m.impl("put_", put);
+  m.impl("masked_select", masked_select);
+  m.impl("masked_select.out", masked_select_out);
+  m.impl("masked_scatter_", masked_scatter);
+}
+
+}  // namespace spyre::eager

@@ -1,0 +1,237 @@
+// Activations and their derivatives in terms of the card's pointwise ops.
+#include <tuple>
+#include <utility>
+
+#include <ATen/native/Gelu.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include "ops/pointwise/eager_pointwise_kernels.h"
+
+namespace spyre::eager {
+namespace {
+
+using at::Tensor;
+using c10::Scalar;
+
+Tensor hardswish(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return activation(OpFunc::hardswish, self, out);
+}
+Tensor& hardswish_(Tensor& self) { return activation(OpFunc::hardswish, self, self); }
+
+Tensor& clip(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() != at::kBool, "Bool inputs not supported for hardtanh");
+  return activation(OpFunc::clip, self, out, {low.toDouble(), high.toDouble()});
+}
+Tensor hardtanh(const Tensor& self, const Scalar& low, const Scalar& high) {
+  Tensor out = at::empty_like(self);
+  return clip(self, low, high, out);
+}
+Tensor& hardtanh_(Tensor& self, const Scalar& low, const Scalar& high) {
+  return clip(self, low, high, self);
+}
+
+Tensor& relu_into(const Tensor& self, Tensor& out) {
+  TORCH_CHECK(self.scalar_type() != at::kBool, "Boolean inputs not supported for relu");
+  pointwise(OpFunc::relufwd, out, {self}, self.scalar_type());
+  return out;
+}
+Tensor relu(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return relu_into(self, out);
+}
+Tensor& relu_(Tensor& self) { return relu_into(self, self); }
+
+Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
+  const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
+  return activation(tanh ? OpFunc::gelutanh : OpFunc::geluerf, self, out);
+}
+Tensor& leaky_relu(const Tensor& self, const Scalar& slope, Tensor& out) {
+  return activation(OpFunc::leakyrelu, self, out, {slope.toDouble()});
+}
+
+Tensor& elu(const Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale,
+            Tensor& out) {
+  return activation(OpFunc::elu, self, out,
+                    {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
+}
+
+Tensor& softplus(const Tensor& self, const Scalar& beta, const Scalar& threshold, Tensor& out) {
+  return activation(OpFunc::softplus, self, out, {beta.toDouble(), threshold.toDouble()});
+}
+
+Tensor& threshold(const Tensor& self, const Scalar& limit, const Scalar& value, Tensor& out) {
+  const auto dtype = self.scalar_type();
+  return activation(OpFunc::threshold, self, out, {element(limit, dtype), element(value, dtype)});
+}
+
+Tensor& hardshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
+  return activation(OpFunc::hardshrink, self, out, {lambda.toDouble()});
+}
+Tensor& softshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
+  return activation(OpFunc::softshrink, self, out, {lambda.toDouble()});
+}
+
+/// The second result is what the CPU's backward op would want to have kept; the card's does not.
+std::tuple<Tensor&, Tensor&> log_sigmoid_out(const Tensor& self, Tensor& out, Tensor& buffer) {
+  activation(OpFunc::logsigmoid, self, out);
+  return {out, buffer};
+}
+std::tuple<Tensor, Tensor> log_sigmoid(const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return {activation(OpFunc::logsigmoid, self, out), at::empty({0}, self.options())};
+}
+
+/// The two halves along `dim`, of the input or of its gradient.
+std::pair<Tensor, Tensor> halves(const Tensor& whole, std::int64_t dim) {
+  const std::int64_t size = whole.size(dim) / 2;
+  return {whole.narrow(dim, 0, size), whole.narrow(dim, size, size)};
+}
+
+Tensor& glu(const Tensor& self, std::int64_t dim, Tensor& out) {
+  const auto [value, gate] = halves(self, dim);
+  check_same_dtype(self, out);
+  fit(out, value, gate);
+  pointwise(OpFunc::glu, out, {value, gate}, self.scalar_type());
+  return out;
+}
+Tensor& glu_backward_out(const Tensor& grad, const Tensor& self, std::int64_t dim, Tensor& out) {
+  TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
+  TORCH_CHECK(self.size(dim) % 2 == 0, "Halving dimension must be even, but dimension ", dim,
+              " is size ", self.size(dim));
+  resize_to(out, self.sizes());
+  const auto [value, gate] = halves(self, dim);
+  const auto [value_grad, gate_grad] = halves(out, dim);
+  pointwise(OpFunc::glu, value_grad, {grad, gate}, self.scalar_type());
+  pointwise(OpFunc::glubwd, gate_grad, {grad, value, gate}, self.scalar_type());
+  return out;
+}
+Tensor glu_backward(const Tensor& grad, const Tensor& self, std::int64_t dim) {
+  Tensor out = at::empty(self.sizes(), self.options());
+  return glu_backward_out(grad, self, dim, out);
+}
+
+Tensor prelu(const Tensor& self, const Tensor& weight) {
+  Tensor out = at::empty_like(self);
+  pointwise(OpFunc::prelu, out, {self, weight}, self.scalar_type());
+  return out;
+}
+std::tuple<Tensor, Tensor> prelu_backward(const Tensor& grad, const Tensor& self,
+                                          const Tensor& weight) {
+  Tensor self_grad = at::empty_like(self);
+  Tensor weight_grad = at::empty(self.sizes(), weight.options());
+  pointwise(OpFunc::prelubwd, self_grad, {grad, self, weight}, self.scalar_type());
+  pointwise(OpFunc::preluweightbwd, weight_grad, {grad, self}, self.scalar_type());
+  return {self_grad, weight_grad};
+}
+
+// ------------------------------------------------------------------------------------- derivatives
+
+Tensor& gelu_backward(const Tensor& grad, const Tensor& self, std::string_view approximate,
+                      Tensor& out) {
+  const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
+  return derivative(tanh ? OpFunc::gelutanhbwd : OpFunc::geluerfbwd, grad, self, out);
+}
+
+Tensor& threshold_backward(const Tensor& grad, const Tensor& self, const Scalar& threshold,
+                           Tensor& out) {
+  return derivative(OpFunc::thresholdbwd, grad, self, out, {threshold.toDouble()});
+}
+
+Tensor& leaky_relu_backward(const Tensor& grad, const Tensor& self, const Scalar& slope, bool,
+                            Tensor& out) {
+  return derivative(OpFunc::leakyrelubwd, grad, self, out, {slope.toDouble()});
+}
+
+Tensor& elu_backward(const Tensor& grad, const Scalar& alpha, const Scalar& scale,
+                     const Scalar& input_scale, bool is_result, const Tensor& saved, Tensor& out) {
+  return derivative(is_result ? OpFunc::elubwdresult : OpFunc::elubwd, grad, saved, out,
+                    {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
+}
+
+Tensor& softplus_backward(const Tensor& grad, const Tensor& self, const Scalar& beta,
+                          const Scalar& threshold, Tensor& out) {
+  return derivative(OpFunc::softplusbwd, grad, self, out, {beta.toDouble(), threshold.toDouble()});
+}
+
+Tensor& hardtanh_backward_out(const Tensor& grad, const Tensor& self, const Scalar& low,
+                              const Scalar& high, Tensor& out) {
+  return derivative(OpFunc::hardtanhbwd, grad, self, out, {low.toDouble(), high.toDouble()});
+}
+Tensor hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& low,
+                         const Scalar& high) {
+  Tensor out = at::empty_like(self);
+  return hardtanh_backward_out(grad, self, low, high, out);
+}
+
+Tensor& shrink_backward(const Tensor& grad, const Tensor& self, const Scalar& lambda, Tensor& out) {
+  return derivative(OpFunc::shrinkbwd, grad, self, out, {lambda.toDouble()});
+}
+
+/// For ops without a structured kernel.
+template <OpFunc op>
+Tensor backward_of(const Tensor& grad, const Tensor& self) {
+  Tensor out = at::empty_like(self);
+  return backward<op>(grad, self, out);
+}
+
+Tensor& log_sigmoid_backward_out(const Tensor& grad, const Tensor& self, const Tensor&,
+                                 Tensor& out) {
+  return backward<OpFunc::logsigmoidbwd>(grad, self, out);
+}
+Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&) {
+  Tensor out = at::empty_like(grad);
+  return backward<OpFunc::logsigmoidbwd>(grad, self, out);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("silu.out", &activated<OpFunc::silu>);
+  m.impl("mish.out", &activated<OpFunc::mish>);
+  m.impl("hardswish.out", &activated<OpFunc::hardswish>);
+  m.impl("hardsigmoid.out", &activated<OpFunc::hardsigmoid>);
+  m.impl("hardswish", &hardswish);
+  m.impl("hardswish_", &hardswish_);
+  m.impl("hardtanh", &hardtanh);
+  m.impl("hardtanh.out", &clip);
+  m.impl("hardtanh_", &hardtanh_);
+  m.impl("relu", &relu);
+  m.impl("relu_", &relu_);
+  m.impl("gelu.out", &gelu);
+  m.impl("leaky_relu.out", &leaky_relu);
+  m.impl("elu.out", &elu);
+  m.impl("softplus.out", &softplus);
+  m.impl("threshold.out", &threshold);
+  m.impl("hardshrink.out", &hardshrink);
+  m.impl("softshrink.out", &softshrink);
+  m.impl("log_sigmoid_forward", &log_sigmoid);
+  m.impl("log_sigmoid_forward.output", &log_sigmoid_out);
+  m.impl("glu.out", &glu);
+  m.impl("_prelu_kernel", &prelu);
+
+  m.impl("sigmoid_backward.grad_input", &backward<OpFunc::sigmoidbwd>);
+  m.impl("tanh_backward.grad_input", &backward<OpFunc::tanhbwd>);
+  m.impl("silu_backward.grad_input", &backward<OpFunc::silubwd>);
+  m.impl("gelu_backward.grad_input", &gelu_backward);
+  m.impl("threshold_backward.grad_input", &threshold_backward);
+  m.impl("leaky_relu_backward.grad_input", &leaky_relu_backward);
+  m.impl("elu_backward.grad_input", &elu_backward);
+  m.impl("softplus_backward.grad_input", &softplus_backward);
+  m.impl("hardsigmoid_backward.grad_input", &backward<OpFunc::hardsigmoidbwd>);
+  m.impl("hardshrink_backward.grad_input", &shrink_backward);
+  m.impl("softshrink_backward.grad_input", &shrink_backward);
+  m.impl("hardswish_backward", &backward_of<OpFunc::hardswishbwd>);
+  m.impl("mish_backward", &backward_of<OpFunc::mishbwd>);
+  m.impl("hardtanh_backward", &hardtanh_backward);
+  m.impl("hardtanh_backward.grad_input", &hardtanh_backward_out);
+  m.impl("log_sigmoid_backward", &log_sigmoid_backward);
+  m.impl("log_sigmoid_backward.grad_input", &log_sigmoid_backward_out);
+  m.impl("glu_backward", &glu_backward);
+  m.impl("glu_backward.grad_input", &glu_backward_out);
+  m.impl("_prelu_kernel_backward", &prelu_backward);
+}
+
+}  // namespace spyre::eager

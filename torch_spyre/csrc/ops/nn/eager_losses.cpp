@@ -1,0 +1,165 @@
+// Losses and their derivatives. One pointwise op gives the loss of every element; a mean or a sum
+// of them is taken in fp32, whatever the dtype, and rounded once.
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ge.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/sum.h>
+#include <torch/library.h>
+
+#include "ops/pointwise/eager_pointwise_kernels.h"
+#include "tensor/eager_structured.h"
+
+namespace spyre::eager {
+namespace {
+
+using at::Tensor;
+using Weight = std::optional<Tensor>;
+
+void check_dtype(const char* name, const Tensor& self) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), "\"", name, "\" not implemented for '",
+                              self.scalar_type(), "'");
+}
+
+Tensor& loss(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs, std::int64_t reduction,
+             std::vector<double> constants, at::ScalarType dtype) {
+  const Tensor &self = *inputs.begin(), &target = *(inputs.begin() + 1);
+  const auto size = at::infer_size(self.sizes(), target.sizes());
+  check_dtype(op_info(op).name, self);
+  check_output(op_info(op).name, out, self.options().dtype(dtype));
+  if (reduction == at::Reduction::None) {
+    resize_to(out, size);
+    pointwise(op, out, inputs, at::kFloat, std::move(constants));
+    return out;
+  }
+  const Tensor elements = at::empty(size, self.options().dtype(at::kFloat));
+  pointwise(op, elements, inputs, at::kFloat, std::move(constants));
+  resize_to(out, {});
+  return out.copy_(reduction == at::Reduction::Mean ? at::mean(elements) : at::sum(elements));
+}
+
+/// What the derivative of every element is multiplied with.
+double norm(const Tensor& self, std::int64_t reduction) {
+  return reduction == at::Reduction::Mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
+}
+
+/// The gradient of `self`, of the size that it was broadcast to.
+Tensor empty_gradient(const Tensor& self, const Tensor& target) {
+  return at::empty(at::infer_size(self.sizes(), target.sizes()), self.options());
+}
+
+Tensor& derivative(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs,
+                   std::vector<double> constants) {
+  const Tensor &self = *(inputs.begin() + 1), &target = *(inputs.begin() + 2);
+  resize_to(out, at::infer_size(self.sizes(), target.sizes()));
+  pointwise(op, out, inputs, at::kFloat, std::move(constants));
+  return out;
+}
+
+// --------------------------------------------------------------------------------- mean of squares
+
+Tensor& mse(const Tensor& self, const Tensor& target, std::int64_t reduction, Tensor& out) {
+  return loss(OpFunc::squareddifference, out, {self, target}, reduction, {},
+              at::result_type(self, target));
+}
+Tensor& mse_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
+                         std::int64_t reduction, Tensor& out) {
+  return derivative(OpFunc::msebwd, out, {grad, self, target}, {2 * norm(self, reduction)});
+}
+Tensor mse_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                    std::int64_t reduction) {
+  Tensor out = empty_gradient(self, target);
+  return mse_backward_out(grad, self, target, reduction, out);
+}
+
+// ----------------------------------------------------------------------------- smooth l1 and huber
+
+Tensor& smooth_l1(const Tensor& self, const Tensor& target, std::int64_t reduction, double beta,
+                  Tensor& out) {
+  return loss(OpFunc::smoothl1, out, {self, target}, reduction, {beta},
+              at::result_type(self, target));
+}
+Tensor& smooth_l1_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                           std::int64_t reduction, double beta, Tensor& out) {
+  return derivative(OpFunc::smoothl1bwd, out, {grad, self, target}, {norm(self, reduction), beta});
+}
+
+Tensor& huber_out(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta,
+                  Tensor& out) {
+  TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
+  return loss(OpFunc::huber, out, {self, target}, reduction, {delta}, self.scalar_type());
+}
+Tensor huber(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta) {
+  Tensor out = reduction == at::Reduction::None ? result_of({self, target}, self.options())
+                                                : at::empty({0}, self.options());
+  return huber_out(self, target, reduction, delta, out);
+}
+Tensor& huber_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                       std::int64_t reduction, double delta, Tensor& out) {
+  return derivative(OpFunc::huberbwd, out, {grad, self, target}, {norm(self, reduction), delta});
+}
+
+// ---------------------------------------------------------------------------- binary cross entropy
+
+Tensor weight_or_one(const Weight& weight) {
+  return weight && weight->defined() ? *weight : number(1);
+}
+
+/// Like the CPU's: the host waits for the answer.
+void check_probabilities(const Tensor& self, const Tensor& target, const Weight& weight) {
+  check_floating("binary_cross_entropy", self);
+  check_same_dtype(self, target);
+  if (weight && weight->defined())
+    TORCH_CHECK(at::is_expandable_to(weight->sizes(), self.sizes()), "A weight of size ",
+                weight->sizes(), " does not fit an input of size ", self.sizes(), ".");
+  const auto good = [](const Tensor& tensor) {
+    return at::ge(tensor, 0).logical_and_(at::le(tensor, 1)).all();
+  };
+  const Tensor input = good(self);
+  if (input.logical_and(good(target)).item<bool>()) return;
+  TORCH_CHECK(input.item<bool>(), "all elements of input should be between 0 and 1");
+  TORCH_CHECK(false, "all elements of target should be between 0 and 1");
+}
+
+Tensor& cross_entropy_out(const Tensor& self, const Tensor& target, const Weight& weight,
+                          std::int64_t reduction, Tensor& out) {
+  check_probabilities(self, target, weight);
+  return loss(OpFunc::bce, out, {self, target, weight_or_one(weight)}, reduction, {},
+              self.scalar_type());
+}
+Tensor cross_entropy(const Tensor& self, const Tensor& target, const Weight& weight,
+                     std::int64_t reduction) {
+  Tensor out = at::empty({0}, self.options());
+  return cross_entropy_out(self, target, weight, reduction, out);
+}
+Tensor& cross_entropy_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
+                                   const Weight& weight, std::int64_t reduction, Tensor& out) {
+  return derivative(OpFunc::bcebwd, out, {grad, self, target, weight_or_one(weight)},
+                    {norm(self, reduction)});
+}
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                              const Weight& weight, std::int64_t reduction) {
+  Tensor out = at::empty_like(self);
+  return cross_entropy_backward_out(grad, self, target, weight, reduction, out);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("mse_loss.out", &mse);
+  m.impl("mse_loss_backward", &mse_backward);
+  m.impl("mse_loss_backward.grad_input", &mse_backward_out);
+  m.impl("smooth_l1_loss.out", &smooth_l1);
+  m.impl("smooth_l1_loss_backward.grad_input", &smooth_l1_backward);
+  m.impl("huber_loss", &huber);
+  m.impl("huber_loss.out", &huber_out);
+  m.impl("huber_loss_backward.out", &huber_backward);
+  m.impl("binary_cross_entropy", &cross_entropy);
+  m.impl("binary_cross_entropy.out", &cross_entropy_out);
+  m.impl("binary_cross_entropy_backward", &cross_entropy_backward);
+  m.impl("binary_cross_entropy_backward.grad_input", &cross_entropy_backward_out);
+}
+
+}  // namespace spyre::eager
