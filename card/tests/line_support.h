@@ -16,8 +16,8 @@
 
 #include "check.h"
 #include "formats/convert.h"
-#include "program/program.h"
 #include "spyre/program.h"
+#include "steps/steps.h"
 #include "support.h"
 
 namespace spyre::card::test {

@@ -8,6 +8,7 @@
 
 #include "core_support.h"
 #include "memory/scratchpads.h"
+#include "program/program.h"
 
 namespace spyre::card::test {
 

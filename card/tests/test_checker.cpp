@@ -348,8 +348,8 @@ TEST(a_kernel_that_writes_more_than_its_words_say_is_found) {
   const LaunchDescription description{"aten::test", "", {described(64, 64), described(64, 64)}};
   const Launch launch{bench.card->load_program(doubled(60)), operands, &description};
   DeviceMemory memory({kMiB, kMiB});
-  memory.start_checking();
-  Checker& checker = *memory.checker();
+  start_checking(memory);
+  Checker& checker = *checker_of(memory);
   const Extent extents[] = {memory.locate(memory.allocate(256, MemoryKind::tensor)),
                             memory.locate(memory.allocate(256, MemoryKind::tensor))};
   const Checker::Held held[] = {checker.hold(extents[0]), checker.hold(extents[1])};

@@ -1,7 +1,7 @@
 // Matrix products in programs: what is refused, what a step needs and costs, shared memory.
 #include "check.h"
 #include "matmul_reference.h"
-#include "nests/step_payload.h"
+#include "steps/steps.h"
 
 using namespace spyre::card;
 using namespace spyre::card::test;

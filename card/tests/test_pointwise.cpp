@@ -10,7 +10,7 @@
 #include "host/thread_pool.h"
 #include "kernels/pointwise.h"
 #include "pointwise_reference.h"
-#include "program/program.h"
+#include "steps/steps.h"
 #include "support.h"
 
 using namespace spyre::card;

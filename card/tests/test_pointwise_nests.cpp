@@ -7,7 +7,7 @@
 #include "check.h"
 #include "formats/formats.h"
 #include "host/thread_pool.h"
-#include "program/program.h"
+#include "steps/steps.h"
 #include "support.h"
 
 using namespace spyre::card;

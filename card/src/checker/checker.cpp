@@ -66,6 +66,15 @@ struct Checker::Pads {
 Checker::Checker(std::byte* memory, std::uint64_t bytes) : memory_(memory, bytes) {}
 Checker::~Checker() = default;
 
+void start_checking(DeviceMemory& memory) {
+  memory.start_watching(
+      [](std::byte* bytes, std::uint64_t count) -> std::unique_ptr<MemoryWatcher> {
+        return std::make_unique<Checker>(bytes, count);
+      });
+}
+
+void stop_checking(DeviceMemory& memory) { memory.stop_watching(); }
+
 // ------------------------------------------------------------------------------------ allocations
 
 void Checker::start(const std::vector<Extent>& allocated) {

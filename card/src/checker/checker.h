@@ -21,19 +21,18 @@
 
 namespace spyre::card {
 
-class Checker {
+class Checker final : public MemoryWatcher {
  public:
   Checker(std::byte* memory, std::uint64_t bytes);
-  ~Checker();
+  ~Checker() override;
 
   /// What is allocated already counts as written.
-  void start(const std::vector<Extent>& allocated);
+  void start(const std::vector<Extent>& allocated) override;
 
-  void allocated(const Extent& extent);
-  void freed(const Extent& extent);
+  void allocated(const Extent& extent) override;
+  void freed(const Extent& extent) override;
   void name(const Extent& extent, const std::string& name);
-  /// " (...)", of what was freed there last and not allocated again; or nothing.
-  std::string freed_note(const std::byte* data) const;
+  std::string freed_note(const std::byte* data) const override;
   /// A stream that does not check works on it, and may write anything.
   void touched_unseen(const Extent& extent) const;
 
@@ -78,5 +77,13 @@ class Checker {
   std::unique_ptr<Pads> pads_;  // guarded by run_mutex_, as all about scratchpads
   ScratchpadThings things_;
 };
+
+/// Called by each stream that begins to check, and when it ends.
+void start_checking(DeviceMemory& memory);
+void stop_checking(DeviceMemory& memory);
+/// Null unless a stream of the card checks.
+inline Checker* checker_of(const DeviceMemory& memory) {
+  return static_cast<Checker*>(memory.watcher());  // start_checking() made it
+}
 
 }  // namespace spyre::card

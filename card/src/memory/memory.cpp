@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "checker/checker.h"
 #include "host/environment.h"
 
 namespace spyre::card {
@@ -224,33 +223,33 @@ DeviceMemory::~DeviceMemory() = default;
 
 Handle DeviceMemory::allocate(std::uint64_t bytes, MemoryKind kind) {
   const Handle handle = (kind == MemoryKind::tensor ? tensors_ : programs_).allocate(bytes);
-  if (Checker* const now = checker()) now->allocated(locate(handle));
+  if (MemoryWatcher* const now = watcher()) now->allocated(locate(handle));
   return handle;
 }
 
 void DeviceMemory::free(Handle handle) {
   if (!home_.is_here()) return;
-  if (Checker* const now = checker()) now->freed(locate(handle));
+  if (MemoryWatcher* const now = watcher()) now->freed(locate(handle));
   arena_of(handle).free(handle);
 }
 
-void DeviceMemory::start_checking() {
+void DeviceMemory::start_watching(MakeWatcher make) {
   const std::lock_guard lock(checking_mutex_);
   if (checking_streams_++ > 0) return;
-  if (!owned_checker_) {
-    owned_checker_ = std::make_unique<Checker>(tensors_.memory(), tensors_.capacity());
+  if (!owned_watcher_) {
+    owned_watcher_ = make(tensors_.memory(), tensors_.capacity());
     tensors_.note = [this](const std::byte* place) {
-      const Checker* const now = checker();
+      const MemoryWatcher* const now = watcher();
       return now ? now->freed_note(place) : std::string();
     };
   }
-  owned_checker_->start(tensors_.allocated());
-  checker_.store(owned_checker_.get(), std::memory_order_release);
+  owned_watcher_->start(tensors_.allocated());
+  watcher_.store(owned_watcher_.get(), std::memory_order_release);
 }
 
-void DeviceMemory::stop_checking() {
+void DeviceMemory::stop_watching() {
   const std::lock_guard lock(checking_mutex_);
-  if (--checking_streams_ == 0) checker_.store(nullptr, std::memory_order_release);
+  if (--checking_streams_ == 0) watcher_.store(nullptr, std::memory_order_release);
 }
 
 MemoryInfo DeviceMemory::info(MemoryKind kind) const {

@@ -21,18 +21,11 @@
 
 #include "host/process.h"
 #include "memory/blocks.h"
+#include "memory/extent.h"
 #include "memory/scratchpads.h"
 #include "spyre/card.h"
 
 namespace spyre::card {
-
-class Checker;
-
-/// An allocation as the card's engines see it.
-struct Extent {
-  std::byte* data = nullptr;
-  std::uint64_t bytes = 0;
-};
 
 struct MemoryLimits {
   std::uint64_t card_bytes;  ///< what this process may use of the card
@@ -100,6 +93,18 @@ class Arena {
   Blocks blocks_;  // guarded by mutex_
 };
 
+/// Is told what happens to the tensors' memory while a stream checks.
+class MemoryWatcher {
+ public:
+  virtual ~MemoryWatcher() = default;
+  /// From now on, with this there already: called first, and again after a time without a call.
+  virtual void start(const std::vector<Extent>& allocated) = 0;
+  virtual void allocated(const Extent& extent) = 0;
+  virtual void freed(const Extent& extent) = 0;
+  /// " (...)", of what was freed there last and not allocated again; or nothing.
+  virtual std::string freed_note(const std::byte* data) const = 0;
+};
+
 class DeviceMemory {
  public:
   explicit DeviceMemory(const MemoryLimits& limits);
@@ -118,10 +123,12 @@ class DeviceMemory {
   const Scratchpads& scratchpads() const { return scratchpads_; }
 
   /// Null unless a stream of the card checks.
-  Checker* checker() const { return checker_.load(std::memory_order_acquire); }
-  /// Called by each stream that begins to check, and when it ends.
-  void start_checking();
-  void stop_checking();
+  MemoryWatcher* watcher() const { return watcher_.load(std::memory_order_acquire); }
+  /// Called for each stream that begins to check, and when it ends. The first call makes the
+  /// watcher, of the tensors' memory; it is kept.
+  using MakeWatcher = std::unique_ptr<MemoryWatcher> (*)(std::byte* memory, std::uint64_t bytes);
+  void start_watching(MakeWatcher make);
+  void stop_watching();
 
  private:
   const Arena& arena_of(Handle handle) const;
@@ -131,9 +138,9 @@ class DeviceMemory {
   const Scratchpads scratchpads_;
   HomeProcess home_;
   std::mutex checking_mutex_;
-  int checking_streams_ = 0;                // guarded by checking_mutex_
-  std::unique_ptr<Checker> owned_checker_;  // the same; kept once it is there
-  std::atomic<Checker*> checker_ = nullptr;
+  int checking_streams_ = 0;                      // guarded by checking_mutex_
+  std::unique_ptr<MemoryWatcher> owned_watcher_;  // the same; kept once it is there
+  std::atomic<MemoryWatcher*> watcher_ = nullptr;
 };
 
 }  // namespace spyre::card

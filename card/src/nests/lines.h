@@ -16,6 +16,7 @@
 #include "kernels/reduce_kernels.h"
 #include "nests/plain_lines.h"
 #include "nests/step_payload.h"
+#include "nests/traffic.h"
 
 namespace spyre::card {
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
 #include "spyre/card.h"
 
 namespace spyre::card {
@@ -101,11 +100,5 @@ struct LoopNests {
 /// dimension its size and one stride an operand.
 /// `names` are the operands', for complaints.
 LoopNests read_nests(PayloadReader& reader, std::span<const char* const> names);
-
-/// Device bytes that so many visits of an element move.
-std::uint64_t traffic_bytes(std::int64_t visits, DataFormat format);
-
-/// The cost of a step that all cores share evenly, by how many elements it visits.
-OpCost shared_cost(const Traffic& traffic, std::int64_t elements, DataFormat widest, double passes);
 
 }  // namespace spyre::card

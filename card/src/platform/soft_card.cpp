@@ -18,7 +18,7 @@ SoftCard::SoftCard(const MemoryLimits& limits, bool shared)
       checks_(card_check()),
       memory_(std::make_shared<DeviceMemory>(limits)),
       clock_(std::make_shared<Clock>()) {
-  if (checks_) memory_->start_checking();  // what is allocated before the first stream counts, too
+  if (checks_) start_checking(*memory_);  // what is allocated before the first stream counts, too
 }
 
 Handle SoftCard::allocate(std::size_t bytes, MemoryKind kind) {
@@ -26,7 +26,7 @@ Handle SoftCard::allocate(std::size_t bytes, MemoryKind kind) {
 }
 
 void SoftCard::name_allocation(Handle handle, const std::string& name) {
-  if (Checker* const checker = memory_->checker()) checker->name(memory_->locate(handle), name);
+  if (Checker* const checker = checker_of(*memory_)) checker->name(memory_->locate(handle), name);
 }
 
 std::unique_ptr<Stream> SoftCard::create_stream(int priority) {

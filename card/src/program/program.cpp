@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "host/environment.h"
-#include "nests/step_payload.h"
+#include "steps/steps.h"
 
 namespace spyre::card {
 
@@ -34,12 +34,6 @@ std::span<const std::byte> checked_body(std::span<const std::byte> binary,
 }
 
 }  // namespace
-
-OpCost Step::cost() const {
-  const Traffic bytes = traffic();
-  const auto elements = static_cast<std::int64_t>(std::max(bytes.read, bytes.written)) / 2;
-  return shared_cost(bytes, elements, DataFormat::SEN169_FP16, kPassesMove);
-}
 
 SoftProgram::SoftProgram(std::span<const std::byte> binary, std::shared_ptr<DeviceMemory> memory)
     : memory_(std::move(memory)), bytes_(binary.size()) {

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,61 +16,15 @@
 #include "spyre/card.h"
 #include "spyre/cost.h"
 #include "spyre/program.h"
-#include "streams/clock.h"
+#include "steps/step.h"
 
 namespace spyre::card {
-
-/// Bytes of device memory that a step touches.
-struct Traffic {
-  std::uint64_t read = 0, written = 0;
-};
-
-/// One step of a program, decoded. Implementations live in step_*.cpp.
-class Step {
- public:
-  /// The step touches bytes [0, bytes) of the operand at most.
-  struct Need {
-    std::int64_t operand;
-    std::uint64_t bytes;
-  };
-
-  virtual ~Step() = default;
-  virtual const char* name() const = 0;
-  virtual std::vector<Need> needs() const = 0;
-  virtual Traffic traffic() const = 0;
-  /// What it costs in a program without accounts. If it does not say: what copying does.
-  virtual OpCost cost() const;
-  /// Called with operands that meet the needs.
-  virtual void run(std::span<const Extent> operands) const = 0;
-  /// Whether it also works in the cores' scratchpads. Then it is called with a turn in them.
-  /// `alone`: nobody else looks at what it has there.
-  virtual bool uses_scratchpads() const { return false; }
-  virtual void run(std::span<const Extent> operands, const Scratchpads::Turn&,
-                   bool /*alone*/) const {
-    run(operands);
-  }
-  /// Bytes from where operands begin for the first of some cores to where they do for each core:
-  /// [operand][core].
-  using CorePlaces = std::vector<std::vector<std::int64_t>>;
-  /// The step of all these cores, called with the operands of the first one, if computing it at
-  /// once takes less than core by core; or nothing. `alone`: it is all that the cores do, so that
-  /// nothing is lost by waiting for each other.
-  virtual std::function<void(std::span<const Extent>)> at_once(const CorePlaces&,
-                                                               bool /*alone*/) const {
-    return {};
-  }
-};
 
 /// A step as a program has it.
 struct StepWords {
   Opcode opcode;
   std::span<const std::int64_t> words;
 };
-
-/// Decode the step at `index` of a program. Throws Error(invalid_argument) that names the step and
-/// the field.
-std::unique_ptr<const Step> decode_step(std::size_t index, std::uint32_t opcode,
-                                        std::span<const std::byte> payload);
 
 /// What the accounts of a program say: the step at `index`, which is not run.
 std::vector<Account> decode_accounts(std::size_t index, std::span<const std::byte> payload);

@@ -1,8 +1,9 @@
 // The accounts of a program: what the ops it stands for cost. Nothing of it runs.
 #include <string>
 
+#include "nests/step_payload.h"
+#include "program/program.h"
 #include "spyre/program.h"
-#include "steps/steps.h"
 
 namespace spyre::card {
 namespace {

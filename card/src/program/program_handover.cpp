@@ -1,6 +1,7 @@
 // What programs that are launched together hand over in the scratchpads. Nothing of it runs.
+#include "nests/step_payload.h"
+#include "program/program.h"
 #include "spyre/program.h"
-#include "steps/steps.h"
 
 namespace spyre::card {
 

@@ -5,10 +5,15 @@
 #include <memory>
 
 #include "nests/step_payload.h"
-#include "program/program.h"
 #include "spyre/ops.h"
+#include "steps/step.h"
 
 namespace spyre::card {
+
+/// Decode the step at `index` of a program. Throws Error(invalid_argument) that names the step and
+/// the field.
+std::unique_ptr<const Step> decode_step(std::size_t index, std::uint32_t opcode,
+                                        std::span<const std::byte> payload);
 
 std::unique_ptr<const Step> decode_move(PayloadReader& reader);
 std::unique_ptr<const Step> decode_fill(PayloadReader& reader);

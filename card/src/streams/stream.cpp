@@ -85,7 +85,7 @@ void SoftStream::to_host(Handle device, void* host, std::size_t host_bytes,
 void SoftStream::transfer(Engine engine, const std::byte* src, std::byte* dst,
                           DataConversion conversion, const Extent& device,
                           std::uint64_t device_bytes, Submit submit, Retained retained) {
-  if (Checker* const checker = memory_->checker()) [[unlikely]] {
+  if (Checker* const checker = checker_of(*memory_)) [[unlikely]] {
     if (checks())
       return transfer_checked(*checker, engine, src, dst, std::move(conversion), device,
                               device_bytes, submit, std::move(retained));
@@ -124,7 +124,7 @@ void SoftStream::launch(std::span<const Launch> launches, Submit submit, Retaine
     takes_long |= loaded.takes_long();
   }
 
-  if (Checker* const checker = memory_->checker()) [[unlikely]] {
+  if (Checker* const checker = checker_of(*memory_)) [[unlikely]] {
     if (checks()) return launch_checked(*checker, launches, extents, submit, std::move(retained));
     for (const Extent* each = extents; each != next; ++each) checker->touched_unseen(*each);
   }

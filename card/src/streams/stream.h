@@ -11,6 +11,8 @@
 
 namespace spyre::card {
 
+class Checker;
+
 /// Everything is checked before it is queued: what cannot run is refused in the call that made it.
 /// The modelled time of a submission is fixed at that moment too, whether it runs now or later.
 class SoftStream : public Stream {

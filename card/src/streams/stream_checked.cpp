@@ -12,7 +12,7 @@ namespace spyre::card {
 
 void SoftStream::set_checks(bool on) {
   if (checks_.exchange(on) == on) return;
-  on ? memory_->start_checking() : memory_->stop_checking();
+  on ? start_checking(*memory_) : stop_checking(*memory_);
 }
 
 void SoftStream::launch_checked(Checker& checker, std::span<const Launch> launches,

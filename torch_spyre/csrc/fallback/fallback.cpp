@@ -14,7 +14,7 @@
 #include <torch/library.h>
 
 #include "ops/random/spyre_generator.h"
-#include "program/launch_description.h"
+#include "runtime/checks.h"
 #include "runtime/fork_safe_mutex.h"
 #include "runtime/spyre_environment.h"
 #include "runtime/spyre_stream.h"

@@ -14,7 +14,7 @@
 #include "ops/memory/spyre_copy.h"
 #include "ops/memory/spyre_layout_api.h"
 #include "ops/random/spyre_generator.h"
-#include "program/launch_description.h"
+#include "runtime/checks.h"
 #include "runtime/logging.h"
 #include "runtime/spyre_device_enum.h"
 #include "runtime/spyre_event.h"

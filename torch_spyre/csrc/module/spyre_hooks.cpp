@@ -5,6 +5,7 @@
 #include "ops/memory/spyre_storage.h"
 #include "ops/random/spyre_generator.h"
 #include "runtime/spyre_device_enum.h"
+#include "runtime/spyre_pinned.h"
 #include "runtime/spyre_runtime.h"
 #include "tensor/spyre_allocator.h"
 

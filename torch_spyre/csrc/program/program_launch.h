@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "program/launch_description.h"
+#include "runtime/checks.h"
 #include "runtime/spyre_stream.h"
 #include "spyre/card.h"
 #include "tensor/spyre_allocator.h"

@@ -16,7 +16,6 @@
 #include <c10/util/Exception.h>
 
 #include "runtime/fork_safe_mutex.h"
-#include "tensor/spyre_allocator.h"
 
 namespace spyre {
 namespace {

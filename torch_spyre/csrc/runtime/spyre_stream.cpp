@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "program/launch_description.h"
+#include "runtime/checks.h"
 #include "runtime/spyre_device_enum.h"
 #include "runtime/spyre_runtime.h"
 

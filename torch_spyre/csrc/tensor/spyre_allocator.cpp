@@ -10,8 +10,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 
-#include "ops/memory/spyre_storage.h"
-#include "program/launch_description.h"
+#include "runtime/checks.h"
 #include "runtime/first_use.h"
 #include "runtime/fork_safe_mutex.h"
 #include "runtime/logging.h"

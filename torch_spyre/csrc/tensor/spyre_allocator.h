@@ -58,6 +58,9 @@ c10::DataPtr allocate_raw_data(std::size_t bytes, c10::DeviceIndex device);
 
 /// Context of a spyre storage; throws if the storage was not made by this allocator.
 StorageContext& storage_context(const c10::StorageImpl& storage);
+/// Null for storages that are on the device in name only: those of fake tensors and of wrappers
+/// around tensors.
+const StorageContext* find_storage_context(c10::StorageImpl& storage) noexcept;
 
 class SpyreAllocator final : public c10::DeviceAllocator {
  public:
@@ -75,9 +78,5 @@ class SpyreAllocator final : public c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex device) override;
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override;
 };
-
-/// Host bytes, mlocked where the system allows: what `pin_memory()` gives.
-c10::Allocator* pinned_allocator();
-bool is_pinned(const void* pointer);
 
 }  // namespace spyre

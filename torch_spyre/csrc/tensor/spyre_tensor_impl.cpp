@@ -3,7 +3,6 @@
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/strides.h>
 
-#include "ops/memory/spyre_storage.h"
 #include "tensor/spyre_dtypes.h"
 
 namespace spyre {

@@ -14,6 +14,7 @@
 #include "ops/memory/spyre_storage.h"
 #include "program/program_launch.h"
 #include "runtime/logging.h"
+#include "runtime/spyre_pinned.h"
 #include "runtime/spyre_runtime.h"
 #include "runtime/spyre_stream.h"
 #include "spyre/card.h"

@@ -12,10 +12,6 @@
 
 namespace spyre {
 
-/// Null for storages that are on the device in name only: those of fake tensors and of wrappers
-/// around tensors.
-const struct StorageContext* find_storage_context(c10::StorageImpl& storage) noexcept;
-
 /// Copies in which the device tensor shows bytes (is_byte_view).
 void copy_bytes_to_card(const at::Tensor& source, const at::Tensor& target);
 void copy_bytes_to_host(const at::Tensor& source, const at::Tensor& target);
