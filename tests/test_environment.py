@@ -154,14 +154,21 @@ def test_documentation_names_no_variable_that_does_not_exist():
 
 def test_documentation_links_lead_somewhere():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md")]
-    pages.append(ROOT / "torch_spyre" / "csrc" / "README.md")
+    pages += [
+        page for part in ("card", "torch_spyre") for page in ROOT.glob(f"{part}/*/**/README.md")
+    ]
     for page in pages:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
-@pytest.mark.parametrize("folder", ["torch_spyre", "torch_spyre/csrc"])
+CPP_FOLDERS = sorted({path.parent for path in sources() if path.suffix != ".py"})
+
+
+@pytest.mark.parametrize(
+    "folder", ["torch_spyre", *(str(folder.relative_to(ROOT)) for folder in CPP_FOLDERS)]
+)
 def test_the_readme_of_a_folder_names_every_file_in_it(folder):
     text = (ROOT / folder / "README.md").read_text()
     for path in sorted((ROOT / folder).iterdir()):
