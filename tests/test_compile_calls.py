@@ -109,7 +109,7 @@ def functions_of(call):
 
 def test_what_is_left_out():
     """Of calls on the card; PyTorch's own still need it: else the patches can go."""
-    left_out = {"runtime_wrapper", "_runtime_wrapper", "hooks_ids_fn", "forward"}
+    left_out = {"runtime_wrapper", "_runtime_wrapper", "forward"}
     names = {}
     for device in ("cpu", "spyre"):
         compiled = torch.compile(lambda x: x + 1)

@@ -60,7 +60,6 @@ def in_use() -> None:
     when_imported("torch._dynamo.convert_frame", _around_tracing)
     when_imported("torch._dynamo.eval_frame", _short_module_calls)
     when_imported("torch._inductor.compile_fx", _compile_fx)
-    when_imported("torch._inductor.fx_passes.joint_graph", _patterns)
 
 
 # ------------------------------------------------------------------------------ when imported
@@ -286,22 +285,6 @@ def _compile_fx(inductor: Any) -> None:
     inductor.compile_fx = compile_fx
 
 
-def _patterns(joint_graph: Any) -> None:
-    """Inductor's patterns of attention and products for spyre graphs are those made on the CPU.
-
-    Patterns have no device; to make them, Inductor fills scalars on the device of the first graph,
-    some dozen programs that are not the user's. Missing upstream: fake scalars.
-    """
-    original = joint_graph.lazy_init
-
-    @functools.wraps(original)
-    def lazy_init(input_device: torch.device | None = None) -> Any:
-        ours = input_device is not None and input_device.type == DEVICE_NAME
-        return original(torch.device("cpu") if ours else input_device)
-
-    joint_graph.lazy_init = lazy_init
-
-
 def _tensor_guards(guards: Any) -> None:
     """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
     another graph.
@@ -365,7 +348,7 @@ def _around_tracing(convert_frame: Any) -> None:
             return original(code, globals, locals, *args, **more)
         from torch_spyre._inductor.collector import uncollected
 
-        with uncollected(), _unnamed_lines(), _short_guards(), _short_calls():
+        with uncollected(), _unnamed_lines(), _short_calls():
             return original(code, globals, locals, *args, **more)
 
     convert_frame._compile = _compile
@@ -479,11 +462,12 @@ def loops_as_lowered() -> Iterator[None]:
 
 @contextlib.contextmanager
 def patterns_when_needed() -> Iterator[None]:
-    """While a spyre graph is compiled: Inductor makes its patterns of attention, of padded products
-    and of permutations for the first graph that could match one.
+    """While a spyre graph is compiled: they are made for the first graph that could match one, and
+    on the CPU. To make them, Inductor fills scalars on the device of the first graph, some dozen
+    programs that are not the user's.
 
-    Missing upstream: patterns that are made when a graph has their ops. Products are padded on
-    other devices only; attention has an exponential, a permutation is drawn.
+    Missing upstream: patterns that are made when a graph has their ops, of fake scalars. Products
+    are padded on other devices only; attention has an exponential, a permutation is drawn.
     """
     from torch._inductor import compile_fx
     from torch._inductor.fx_passes import joint_graph
@@ -492,84 +476,17 @@ def patterns_when_needed() -> Iterator[None]:
     aten = torch.ops.aten
 
     @functools.wraps(original)
-    def joint_graph_passes(graph: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    def joint_graph_passes(graph: torch.fx.GraphModule, input_device: torch.device | None) -> Any:
         needed = any(
             getattr(node.target, "overloadpacket", None) in (aten.exp, aten.randperm)
             for node in graph.graph.nodes
         )
-        with contextlib.nullcontext() if needed else mock.patch.object(joint_graph, "lazy_init"):
-            return original(graph, *args, **kwargs)
+        if needed:
+            return original(graph, torch.device("cpu"))  # it asks for nothing but patterns of it
+        with mock.patch.object(joint_graph, "lazy_init"):
+            return original(graph, input_device)
 
     with mock.patch.object(compile_fx, "joint_graph_passes", joint_graph_passes):
-        yield
-
-
-@contextlib.contextmanager
-def plain_tensors() -> Iterator[None]:
-    """While a spyre graph is compiled: whether Inductor can compile an op whose tensors are all on
-    the card, of numbers that Inductor knows, is not looked into.
-
-    Missing upstream: a quick answer for tensors of the common kind. It is asked for every op and
-    every set of patterns, and takes as long as to match these.
-    """
-    from torch._inductor import graph, pattern_matcher
-    from torch._subclasses import FakeTensor
-
-    original = graph.fallback_node_due_to_unsupported_type
-    known = {torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64, torch.bool}
-
-    def plain(node: torch.fx.Node) -> bool:
-        value = node.meta.get("val")
-        return (
-            isinstance(value, FakeTensor)
-            and value.dtype in known
-            and value.layout is torch.strided
-            and value.fake_device.type == DEVICE_NAME
-        )
-
-    @functools.wraps(original)
-    def fallback_node_due_to_unsupported_type(node: torch.fx.Node, *args: Any, **more: Any) -> bool:
-        if plain(node) and all(map(plain, node.all_input_nodes)):
-            return False
-        return original(node, *args, **more)
-
-    name = original.__name__
-    with (
-        mock.patch.object(graph, name, fallback_node_due_to_unsupported_type),
-        mock.patch.object(pattern_matcher, name, fallback_node_due_to_unsupported_type),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def changed_nodes_only() -> Iterator[None]:
-    """While a spyre graph is compiled: Inductor looks at the tensors of those nodes that its passes
-    changed.
-
-    Missing upstream: the order of its questions. ``FakeTensorUpdater`` collects the tensors of
-    every node first, then asks whether the node is another.
-    """
-    from torch._inductor import fx_utils
-
-    updater = fx_utils.FakeTensorUpdater
-    original, tensors_of = updater.incremental_update, fx_utils.get_fake_args_kwargs
-
-    @functools.wraps(original)
-    def incremental_update(self: Any) -> int:
-        if self.subgraph_updaters:
-            return original(self)
-        before = {node: node.meta.get("val") for node in self.gm.graph.nodes}
-
-        def of_changed(node: torch.fx.Node, *args: Any) -> Any:
-            changed = self.hash_node(node) not in self.processed_hashes or any(
-                source.meta.get("val") is not before[source] for source in node.all_input_nodes
-            )
-            return tensors_of(node, *args) if changed else (False, (), {})  # nothing to do for it
-
-        with mock.patch.object(fx_utils, "get_fake_args_kwargs", of_changed):
-            return original(self)
-
-    with mock.patch.object(updater, "incremental_update", incremental_update):
         yield
 
 
@@ -590,37 +507,6 @@ def _unnamed_lines() -> Iterator[None]:
         yield
         return
     with mock.patch.object(symbolic_convert, "get_funcname", return_value=None):
-        yield
-
-
-@contextlib.contextmanager
-def _short_guards() -> Iterator[None]:
-    """Dynamo's guard that nobody packs the tensors that autograd saves asks for that alone, where
-    nobody did when it looked.
-
-    Missing upstream: the same. Each of the four functions of the original is called at each call.
-    """
-    from torch._dynamo.guards import GuardBuilder, get_verbose_code_parts
-    from torch._functorch._aot_autograd.utils import saved_tensors_hooks_are_inlineable
-
-    original = GuardBuilder.AUTOGRAD_SAVED_TENSORS_HOOKS
-    hooks_now = torch._C._autograd._top_saved_tensors_default_hooks
-
-    def nothing_to_inline(_: object) -> bool:
-        hooks = hooks_now(True)
-        return hooks is None or not saved_tensors_hooks_are_inlineable(hooks)
-
-    @functools.wraps(original)
-    def AUTOGRAD_SAVED_TENSORS_HOOKS(self: Any, guard: Any) -> None:
-        if not nothing_to_inline(None):
-            return original(self, guard)
-        code = ["torch._functorch.aot_autograd.utils.top_saved_tensors_hooks ids == None"]
-        self._set_guard_export_info(guard, code)
-        self.guard_manager.root.add_lambda_guard(
-            nothing_to_inline, get_verbose_code_parts(code, guard), guard.user_stack
-        )
-
-    with mock.patch.object(GuardBuilder, original.__name__, AUTOGRAD_SAVED_TENSORS_HOOKS):
         yield
 
 

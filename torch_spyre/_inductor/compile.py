@@ -127,8 +127,6 @@ def spyre_compilation() -> Iterator[None]:
         spyre_lowerings(),
         patches.before_scheduling(CustomPreSchedulingPasses()),
         patches.loops_as_lowered(),
-        patches.plain_tensors(),
-        patches.changed_nodes_only(),
     ):
         yield
 
