@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
@@ -21,7 +20,6 @@ from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx as inductor
 from torch._inductor import config as inductor_config
 from torch._inductor.exc import InductorError
-from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import RegionalOutputCode
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
@@ -38,7 +36,7 @@ from torch_spyre._inductor.errors import (
     InvalidSetting,
     Unsupported,
 )
-from torch_spyre._inductor.hinted_graph import HintedGraph
+from torch_spyre._inductor.hinted_graph import HintedGraph, lowered_with
 from torch_spyre._inductor.hints import Hint, hints_in, hints_text
 from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
@@ -230,7 +228,7 @@ def compile_spyre(
                 compile_lock,
                 inductor_config.patch(settings),
                 spyre_compilation(),
-                mock.patch.object(GraphLowering, "spyre_hints", hinted, create=True),
+                lowered_with(hinted),
                 compiled_for(wanted),
             ):
                 return inner(own_copy(gm), example_inputs, **kwargs)

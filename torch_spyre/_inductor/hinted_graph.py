@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -163,9 +165,22 @@ def _names(dims: TensorDims) -> set[str]:
     return {name for parts in dims for name, _ in parts}
 
 
+_hinted: ContextVar[HintedGraph | None] = ContextVar("hinted", default=None)
+
+
+@contextlib.contextmanager
+def lowered_with(hinted: HintedGraph) -> Iterator[None]:
+    """A graph is lowered that has these hints."""
+    token = _hinted.set(hinted)
+    try:
+        yield
+    finally:
+        _hinted.reset(token)
+
+
 def graph_hints() -> HintedGraph:
-    """Of the graph that is compiled now."""
-    return getattr(V.graph, "spyre_hints", None) or HintedGraph({}, {}, {})
+    """Of the graph that is lowered now."""
+    return _hinted.get() or HintedGraph({}, {}, {})
 
 
 def seen_size(value: Any) -> int:
