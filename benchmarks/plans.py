@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 os.environ.setdefault("SPYRE_CARD_THREADS", "2")  # before the card starts
 
@@ -30,6 +29,7 @@ from torch import nn
 
 from torch_spyre._inductor import config, scheduling
 from torch_spyre._inductor.planning import plan_kernels, settle
+from torch_spyre.patches.replacing import replaced
 
 LIMIT = 1.25  # traffic / the least there can be
 LAYERS = 40
@@ -167,8 +167,10 @@ def planning_seconds(layers: int) -> float:
     torch._dynamo.reset()
     sizes = granite.GraniteConfig(layers=layers, hidden=256, intermediate=768, vocabulary=256)
     model = granite.Granite(sizes).half().to("spyre")
-    stages = {"settle": timed(settle), "plan_kernels": timed(plan_kernels)}
-    with mock.patch.multiple(scheduling, **stages):
+    with (
+        replaced(scheduling, "settle", timed(settle)),
+        replaced(scheduling, "plan_kernels", timed(plan_kernels)),
+    ):
         torch.compile(model, dynamic=False)(torch.zeros(1, 128, dtype=torch.int64, device="spyre"))
     return spent
 

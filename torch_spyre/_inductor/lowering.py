@@ -6,17 +6,17 @@ called as it is: on spyre tensors that is an eager kernel of the card.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 
+from torch_spyre import patches
 from torch_spyre._inductor import pieces
 from torch_spyre._inductor.attention import attention
 from torch_spyre._inductor.card_ops import CARD_OPS, lower_add, lower_card_op
@@ -192,9 +192,8 @@ def _on_spyre(args: Any, kwargs: Any) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def spyre_lowerings() -> Iterator[None]:
-    """Inductor's lowerings, changed for ops on spyre tensors only."""
+def spyre_lowerings() -> AbstractContextManager[None]:
+    """While it lasts, Inductor's lowerings are changed for ops on spyre tensors only."""
     table = lowering.lowerings
     changed: dict[Any, Any] = {}
     for op, original in table.items():
@@ -213,28 +212,7 @@ def spyre_lowerings() -> Iterator[None]:
     changed[aten.view.dtype] = _chosen(_same_bits(table[aten.view.dtype]), table[aten.view.dtype])
     for op, ours in PARTIAL.items():
         changed[op] = _chosen(_or_eager(ours, op), table[op])
-    with (
-        mock.patch.dict(table, changed),
-        # The card has no Welford reduction; two passes are as exact.
-        _always_on_card(lowering, "use_two_step_variance"),
-        # A value that is used twice is computed once.
-        _always_on_card(ir.Loops, "has_large_inner_fn"),
-    ):
-        yield
-
-
-def _always_on_card(owner: Any, name: str) -> Any:
-    """While it lasts, a question that Inductor asks about a node is answered with yes, if the node
-    is on the card."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def answer(node: Any, *args: Any, **kwargs: Any) -> Any:
-        device = node.get_device()
-        ours = device is not None and device.type == DEVICE_NAME
-        return ours or original(node, *args, **kwargs)
-
-    return mock.patch.object(owner, name, answer)
+    return patches.lowered_by(changed)
 
 
 def _same_bits(theirs: Callable[..., Any]) -> Callable[..., Any]:
