@@ -23,9 +23,9 @@ from torch_spyre._inductor import compile_graph, config, constants, passes
 from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.dtype_ops import DtypeOpTable
 from torch_spyre._inductor.ir import FixedTiledLayout, SpyreConstantFallback
+from torch_spyre._inductor.programs import bundle_of
 from torch_spyre._inductor.views import compute_coordinates
 from torch_spyre.backend.compiler import compile_bundle
-from torch_spyre.execution.async_compile import bundle_of
 from torch_spyre.ops.table import OPS
 
 pytestmark = pytest.mark.usefixtures("empty_caches")

@@ -149,7 +149,7 @@ def test_a_size_that_the_back_end_refuses_later(monkeypatch):
     def refuse(bundle):
         raise MalformedBundle("sdsc_0.json", "numCoresUsed_", "is 0")
 
-    monkeypatch.setattr("torch_spyre.backend.kernel_cache.compiled_program", refuse)
+    monkeypatch.setattr("torch_spyre.backend.kernel_cache.program_from", refuse)
     with pytest.raises(RefusedByBackEnd, match="numCoresUsed_") as caught:
         compiled(x)
     assert caught.value.op == "exp"
@@ -300,7 +300,7 @@ def test_what_the_back_end_refuses_is_one_of_these_errors_too(monkeypatch):
 
 
 def test_a_refusal_without_a_file_names_the_kernel():
-    with pytest.raises(RefusedByBackEnd) as caught, about_bundle("sdsc_fused_add_0", list):
+    with pytest.raises(RefusedByBackEnd) as caught, about_bundle("sdsc_fused_add_0", []):
         raise MalformedBundle("bundle/bundle.mlir", "line 3", "made up")
     assert caught.value.op == "sdsc_fused_add_0"
     assert isinstance(caught.value.__cause__, MalformedBundle)

@@ -42,7 +42,7 @@ from torch_spyre._inductor.lowering import decompositions, spyre_lowerings
 from torch_spyre._inductor.passes import CustomPreSchedulingPasses, hooks
 from torch_spyre._inductor.propagate_named_dims import declared_sizes, dims_of_tensor
 from torch_spyre.constants import DEVICE_NAME
-from torch_spyre.environment import InvalidValue
+from torch_spyre.environment import KNOBS, InvalidValue
 
 log = logging.getLogger("spyre.inductor")
 
@@ -195,7 +195,8 @@ def compile_spyre(
     given = _given(model, asked, _by_number(placed), _by_number(named))
     with inductor_config.patch(config_patches or {}):
         settings = {**(config_patches or {}), **SETTINGS, **hooks()}
-        if inductor_config.trace.enabled:  # a graph from a cache would leave nothing to look at
+        # A graph from a cache would leave nothing to look at.
+        if inductor_config.trace.enabled or KNOBS["dump_spyre_code"].read():
             settings["fx_graph_cache"] = False
 
     @config.patch(knobs)

@@ -21,14 +21,14 @@ from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
-from torch_spyre._inductor.codegen.source import kernel_source
+from torch_spyre._inductor.codegen.source import kernel_text
 from torch_spyre._inductor.constants import RESTICKIFY_OP
-from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor, remember_source
+from torch_spyre._inductor.errors import Unsupported, aten_names, describe_tensor
 from torch_spyre._inductor.observe import Pass, watching
 from torch_spyre._inductor.planning import PASSES
+from torch_spyre._inductor.programs import bundle_of
 from torch_spyre.backend.compiler import compile_to_spyrecode
 from torch_spyre.backend.errors import MalformedBundle
-from torch_spyre.execution.async_compile import bundle_of
 
 if TYPE_CHECKING:
     from torch_spyre._inductor.planning import Kernel
@@ -117,7 +117,6 @@ def _new_folder(parent: Path, name: str) -> Path:
 def _introduce(name: str, nodes: Sequence[SchedulerNode]) -> None:
     handle = set_kernel_post_grad_provenance_tracing(list(nodes), name)
     V.graph.wrapper_code.write_provenance_debug_handle(name, handle)
-    remember_source(name, nodes)
     if lowering.isEnabledFor(logging.INFO):
         buffers = ", ".join(buffer.get_name() for node in nodes for buffer in node.get_outputs())
         lowering.info("%s computes %s: %s", name, buffers, aten_names(node.node for node in nodes))
@@ -167,7 +166,7 @@ def _write_passes(folder: Path, record: Sequence[Pass]) -> None:
 
 def _write_kernel(folder: Path, kernel: Kernel) -> None:
     """The kernel as the run-time compiles it; what goes wrong here goes wrong there too."""
-    (folder / "op_specs.txt").write_text(kernel_source(kernel))
+    (folder / "op_specs.txt").write_text(kernel_text(kernel))
     (folder / "residents.txt").write_text(_residents(kernel))
     try:
         bundle_of(kernel.specs, kernel.handover).write(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
     from torch_spyre._inductor.op_spec import KernelEntry, OpSpec
 
-SOURCES = "spyre_sources"  # of a graph that is being compiled: the user's line of each kernel
 LAYER = "Module "  # begins the first line of an origin, if a module is known
 WAY_OUT = (
     "compute this part outside of the compiled function (torch.compiler.disable), or leave it: "
@@ -144,7 +143,7 @@ def _facts(op: KernelOp | OpSpec) -> tuple[str, list[str], str]:
     if isinstance(op, OpSpec):
         tensors = [
             f"argument {a.arg_index}: {a.device_dtype.name}, device size {list(a.device_size)}, "
-            f"coordinates {a.device_coordinates}"
+            f"coordinates {_plain(a.device_coordinates)}"
             for a in op.args
         ]
         return op.op, tensors, ""
@@ -197,18 +196,16 @@ def about_kernel(nodes: Sequence[SchedulerNode], buffers: dict[str, Buffer]) -> 
 
 
 @contextlib.contextmanager
-def about_bundle(name: str, specs: Callable[[], Sequence[KernelEntry]]) -> Iterator[None]:
-    """What the back end refuses of a kernel's bundle becomes an :class:`Unsupported`."""
-    from torch._inductor.virtualized import V
-
+def about_bundle(name: str, specs: Iterable[KernelEntry], source: str = "") -> Iterator[None]:
+    """What the back end refuses of a kernel's bundle becomes an :class:`Unsupported`. ``source`` is
+    the user's line."""
     from torch_spyre._inductor.op_spec import OpSpec, walk
 
-    source = getattr(V.graph, SOURCES, {}).get(name, "")
     try:
         yield
     except MalformedBundle as error:
         number = re.search(r"sdsc_(\d+)\.json", str(error))
-        ops = [op for op in walk(list(specs())) if isinstance(op, OpSpec)]
+        ops = [op for op in walk(specs) if isinstance(op, OpSpec)]
         about = ops[int(number[1])] if number and int(number[1]) < len(ops) else name
         raise RefusedByBackEnd(
             f"kernel {name}: the back end refuses {error}", op=about, source=source
@@ -216,15 +213,6 @@ def about_bundle(name: str, specs: Callable[[], Sequence[KernelEntry]]) -> Itera
     except Unsupported as error:
         error.add(name, source=source)
         raise
-
-
-def remember_source(kernel: str, nodes: Iterable[SchedulerNode]) -> None:
-    """For errors of the kernel that come up when its bundle is made."""
-    from torch._inductor.virtualized import V
-
-    sources = getattr(V.graph, SOURCES, {})
-    sources[kernel] = source_of(node.node for node in nodes)
-    setattr(V.graph, SOURCES, sources)
 
 
 def aten_names(nodes: Iterable[Any]) -> str:

@@ -1,22 +1,26 @@
 """What a kernel does, before it is written down for the back end.
 
 A kernel is a list of :class:`OpSpec` and :class:`LoopSpec`. Each op runs over an iteration space of
-symbols; each of its tensors says, for every dimension of its device layout, at which coordinate an
-iteration touches it. Nothing here depends on Inductor: a person can write an OpSpec by hand, and
-the generated wrapper code does exactly that.
+loops, which are names; each of its tensors says, for every dimension of its device layout, at which
+coordinate an iteration touches it. Nothing here depends on Inductor: a person can write an OpSpec
+by hand. There, symbols and expressions of sympy may stand for names, numbers and coordinates;
+:func:`in_integers` reads them.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sympy
 from sympy import Expr, Function, Symbol
 
-from torch_spyre._C import DataFormats
+from torch_spyre._inductor.views import Coordinate, Term
+
+if TYPE_CHECKING:
+    from torch_spyre._C import DataFormats
 
 
 class IndirectAccess(Function):
@@ -35,16 +39,16 @@ class TensorArg:
     arg_index: int  # in the kernel's argument list; -1 for what lives in LX or the pool
     device_dtype: DataFormats
     device_size: list[int]  # outermost first; the last is the stick
-    device_coordinates: list[Expr]  # one a device dimension
+    device_coordinates: Sequence[Any]  # one a device dimension
     allocation: dict[str, int]  # one of {"hbm": address}, {"pool": offset}, {"lx": offset}
     stride_map: list[int] | None = None  # host element stride of each device dimension
     per_tile_fixed: bool = False  # the address stays while enclosing loops advance
     name: str | None = None  # of an index tensor, as IndirectAccess calls it
     # Of loops of whose data it holds one tile: they do not move it, others do.
-    tile_symbols: list[Symbol] = field(default_factory=list)
-    # Of what an identity takes from the LX of other cores: over how many cores each symbol is split
+    tile_symbols: Sequence[Any] = ()
+    # Of what an identity takes from the LX of other cores: over how many cores each loop is split
     # there, the first from core to core. Empty: as in the iteration space.
-    held: dict[Symbol, int] = field(default_factory=dict)
+    held: Mapping[Any, int] = field(default_factory=dict)
 
     @property
     def component(self) -> str:
@@ -56,10 +60,6 @@ class TensorArg:
     def address(self) -> int:
         return self.allocation[self.component]
 
-    @property
-    def stick_symbols(self) -> frozenset[Symbol]:
-        return iteration_symbols(self.device_coordinates[-1])
-
 
 @dataclass
 class OpSpec:
@@ -67,10 +67,10 @@ class OpSpec:
 
     op: str
     is_reduction: bool
-    iteration_space: dict[Symbol, tuple[Expr, int]]  # extent, and over how many cores it is split
+    iteration_space: Mapping[Any, tuple[Any, int]]  # extent, and over how many cores it is split
     args: list[TensorArg]  # index tensors, inputs, then the output
     op_info: dict[str, Any] = field(default_factory=dict)
-    tiled_symbols: list[Symbol] = field(default_factory=list)
+    tiled_symbols: Sequence[Any] = ()
     source: str = field(default="", compare=False, repr=False)  # the user's line, for people
 
     @property
@@ -82,10 +82,10 @@ class OpSpec:
 class LoopSpec:
     """A body that runs ``count`` times, each time on the next tile of its tensors."""
 
-    count: Expr
+    count: Any
     body: list[KernelEntry]
     # What this level divides; empty: what the first op of the body says of itself.
-    tiled_symbols: list[Symbol] = field(default_factory=list)
+    tiled_symbols: Sequence[Any] = ()
 
 
 @dataclass
@@ -98,24 +98,113 @@ class UnimplementedOp:
 KernelEntry: TypeAlias = OpSpec | LoopSpec | UnimplementedOp
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def iteration_symbols(coordinate: Expr) -> frozenset[Symbol]:
-    """The symbols a coordinate depends on, index tensors' names left out."""
-    names = {access.args[0] for access in sympy.sympify(coordinate).atoms(IndirectAccess)}
-    return frozenset(sympy.sympify(coordinate).free_symbols - names)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def index_tensors(coordinate: Expr) -> tuple[str, ...]:
-    """The names of the index tensors a coordinate is read from."""
-    accesses = sympy.sympify(coordinate).atoms(IndirectAccess)
-    return tuple(sorted(str(access.args[0]) for access in accesses))
-
-
-def walk(entries: list[KernelEntry]) -> Iterator[OpSpec | UnimplementedOp]:
+def walk(entries: Iterable[KernelEntry]) -> Iterator[OpSpec | UnimplementedOp]:
     """The ops of a kernel in order, loop bodies once."""
     for entry in entries:
         if isinstance(entry, LoopSpec):
             yield from walk(entry.body)
         else:
             yield entry
+
+
+# ------------------------------------------------------------------------ what a person has written
+
+
+class Formula:
+    """A coordinate that is no sum of digits of loops; may be read from index tensors."""
+
+    def __init__(self, expression: Expr) -> None:
+        self.expression = expression
+
+    @cached_property
+    def index_tensors(self) -> Sequence[str]:
+        """The names of tensors that it is read from."""
+        return sorted(str(access.args[0]) for access in self.expression.atoms(IndirectAccess))
+
+    @cached_property
+    def loops(self) -> Sequence[str]:
+        names = (str(symbol) for symbol in self.expression.free_symbols)
+        return sorted(name for name in names if name not in self.index_tensors)
+
+    def at(self, iteration: Mapping[str, int]) -> int:
+        """Its value in an iteration; loops that are not named are at their beginning."""
+        symbols = self.expression.free_symbols
+        return int(self.expression.subs({s: iteration.get(str(s), 0) for s in symbols}))
+
+    def __str__(self) -> str:
+        return str(self.expression)
+
+    def __repr__(self) -> str:
+        return f"Formula({self.expression!r})"
+
+
+AnyCoordinate: TypeAlias = Coordinate | Formula
+
+
+def in_integers(entry: KernelEntry) -> KernelEntry:
+    """The entry without sympy: loops are names, extents and counts numbers, coordinates those of
+    ``views.py``. What the compiler made is so from the start."""
+    if isinstance(entry, LoopSpec):
+        body = [in_integers(inner) for inner in entry.body]
+        count = int(entry.count) if sympy.sympify(entry.count).is_Integer else entry.count
+        return LoopSpec(count, body, [*map(str, entry.tiled_symbols)])
+    if not isinstance(entry, OpSpec) or _is_in_integers(entry):
+        return entry
+    space = {str(loop): (int(size), cores) for loop, (size, cores) in entry.iteration_space.items()}
+    args = [_arg_in_integers(arg) for arg in entry.args]
+    tiled = [*map(str, entry.tiled_symbols)]
+    return replace(entry, iteration_space=space, args=args, tiled_symbols=tiled)
+
+
+def _is_in_integers(spec: OpSpec) -> bool:
+    coordinates = (each for arg in spec.args for each in arg.device_coordinates)
+    return all(isinstance(loop, str) for loop in spec.iteration_space) and all(
+        isinstance(each, Coordinate | Formula) for each in coordinates
+    )
+
+
+def _arg_in_integers(arg: TensorArg) -> TensorArg:
+    return replace(
+        arg,
+        device_coordinates=[*map(coordinate, arg.device_coordinates)],
+        tile_symbols=[*map(str, arg.tile_symbols)],
+        held={str(loop): parts for loop, parts in arg.held.items()},
+    )
+
+
+def coordinate(written: Any) -> AnyCoordinate:
+    """``floor(c0/64)`` and its like as a :class:`Coordinate`."""
+    if isinstance(written, Coordinate | Formula):
+        return written
+    expression = sympy.sympify(written)
+    offset, terms = 0, []
+    for part in sympy.Add.make_args(expression):
+        number, rest = part.as_coeff_Mul()
+        term = None if rest is sympy.S.One else _term(rest)
+        if not number.is_Integer or (term is None and rest is not sympy.S.One):
+            return Formula(expression)
+        if term is None:
+            offset += int(number)
+        else:
+            terms.append(term._replace(step=int(number)))
+    # As the loops come in the expression is nobody's business; a term for each is.
+    return Coordinate(offset, tuple(sorted(terms)))
+
+
+def _term(expression: Expr) -> Term | None:
+    """A loop, perhaps below some periods, in whole units; None if it is something else."""
+    if isinstance(expression, Symbol):
+        return Term(expression.name)
+    if isinstance(expression, sympy.floor):
+        unit, counted = _whole(1 / expression.args[0].as_coeff_Mul()[0]), expression.args[0]
+        inner = _term(counted.as_coeff_Mul()[1]) if unit else None
+        return inner._replace(unit=inner.unit * unit) if inner and unit else None
+    if isinstance(expression, sympy.Mod):
+        inner, period = _term(expression.args[0]), _whole(expression.args[1])
+        if inner and period:  # i//2 % 3 is i%6 // 2
+            return inner._replace(periods=(*inner.periods, period * inner.unit))
+    return None
+
+
+def _whole(number: Expr) -> int | None:
+    return int(number) if number.is_Integer and number > 0 else None

@@ -23,12 +23,13 @@ from torch_spyre._inductor.build_kernel import (
     template_text,
 )
 from torch_spyre._inductor.cache_key import given
-from torch_spyre._inductor.codegen.source import kernel_source
-from torch_spyre._inductor.errors import Unsupported, about, about_kernel
+from torch_spyre._inductor.codegen.source import launch_source, specs_text
+from torch_spyre._inductor.errors import Unsupported, about, about_kernel, source_of
 from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernels, settle
+from torch_spyre._inductor.programs import compiled, keep_for_loading
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
 LOOK_AHEAD = 32  # nodes beyond a kernel's that are planned to see whether the next can be longer
@@ -145,8 +146,11 @@ class SuperDSCScheduling(BaseScheduling):
         self._mark_run(nodes, [*inside, *(name for name in between if name not in outside)])
         launches: list[tuple[str, list[str]]] = []
         for each, kernel in zip(settled, kernels, strict=True):
-            source, about = kernel_source(kernel), _for_people(kernel)
-            name = self._define("async_compile.sdsc", source, each.nodes, about)
+            called, line = _called(each.nodes), source_of(node.node for node in each.nodes)
+            program, binary = compiled(called, kernel.specs, kernel.handover, line)
+            keep_for_loading(program, binary)
+            source, about = f"{program!r}, {launch_source(kernel)}", _for_people(kernel)
+            name = self._define("async_compile.sdsc", source, each.nodes, about, specs_text(kernel))
             debug.kernel_made(name, kernel, each.nodes, each.passes)
             launches.append((name, [_on_card(operand) for operand in kernel.operands]))
             if not kernel.handover.left:
@@ -199,18 +203,19 @@ class SuperDSCScheduling(BaseScheduling):
         for node in nodes:
             node.mark_run()
 
-    def _define(self, make: str, source: str, nodes: list[SchedulerNode], about: str = "") -> str:
+    def _define(
+        self, make: str, source: str, nodes: list[SchedulerNode], about: str = "", comment: str = ""
+    ) -> str:
         """The name of the kernel in the wrapper; equal kernels have one, whoever made them."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
-            fused = get_fused_kernel_name(nodes, "original_aten")
-            name = f"sdsc_{fused}_{wrapper.next_kernel_suffix()}"
+            name = f"{_called(nodes)}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            wrapper.define_kernel(
-                name, f"{make}({name!r}, {source}{about})", f"{origins}\n{detailed}", gpu=False
-            )
+            comments = [origins, detailed, *(f"# {line}" for line in comment.splitlines())]
+            body = f"{make}({name!r}, {source}{about})"
+            wrapper.define_kernel(name, body, "\n".join(comments), gpu=False)
         return name
 
     def _seen_only_by(self, nodes: list[SchedulerNode]) -> list[str]:
@@ -226,6 +231,11 @@ class SuperDSCScheduling(BaseScheduling):
                 if users <= own and buffer.get_name() not in outputs and not aliases:
                     names.append(buffer.get_name())
         return names
+
+
+def _called(nodes: Sequence[SchedulerNode]) -> str:
+    """A kernel, without its number."""
+    return f"sdsc_{get_fused_kernel_name(nodes, 'original_aten')}"
 
 
 def _call(launches: list[tuple[str, list[str]]]) -> str:

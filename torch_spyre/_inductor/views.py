@@ -71,6 +71,12 @@ class Term(NamedTuple):
     unit: int = 1
     periods: tuple[int, ...] = ()
 
+    def value(self, i: int) -> int:
+        """What it adds in iteration ``i`` of its loop."""
+        for period in self.periods:
+            i %= period
+        return self.step * (i // self.unit)
+
     def __str__(self) -> str:
         value = self.loop + "".join(f"%{period}" for period in self.periods)
         return _times(self.step, value + (f"//{self.unit}" if self.unit > 1 else ""))
@@ -85,6 +91,20 @@ class Coordinate(NamedTuple):
     @property
     def loops(self) -> list[str]:
         return [term.loop for term in self.terms]
+
+    @property
+    def index_tensors(self) -> Sequence[str]:
+        """The names of tensors that it is read from: none."""
+        return ()
+
+    def plus(self, term: Term) -> Coordinate:
+        return Coordinate(self.offset, (*self.terms, term))
+
+    def at(self, iteration: Mapping[str, int]) -> int:
+        """Its value in an iteration; loops that are not named are at their beginning."""
+        return self.offset + sum(
+            term.value(iteration[term.loop]) for term in self.terms if term.loop in iteration
+        )
 
     def __str__(self) -> str:
         return _sum([str(term) for term in self.terms], self.offset)

@@ -105,8 +105,18 @@ def compiled_directory(directory: Path) -> bytes:
     return _compiled(bundle_files(directory))[1]
 
 
-def program_from(source: Source) -> bytes:
-    """The program of a source's bundle, which is not made if it is known.
+def program(name: str) -> bytes | None:
+    """The program of a bundle that has this name, if it was compiled before."""
+    with _lock:
+        folder = directory()
+        found = _known(folder, name)
+        if found is not None and folder:
+            cache_artifact.record(name, found)
+        return found
+
+
+def program_from(source: Source) -> tuple[str, bytes]:
+    """The program of a source's bundle, which is not made if it is known, and its name.
 
     To find an entry costs no more than to hash the source's text. The entry of a source is the name
     of its bundle's.
@@ -126,7 +136,7 @@ def program_from(source: Source) -> bytes:
         if folder:
             cache_artifact.record(name, bundle_name.encode())
             cache_artifact.record(bundle_name, program)
-        return program
+        return bundle_name, program
 
 
 def add_entry(name: str, content: bytes) -> None:

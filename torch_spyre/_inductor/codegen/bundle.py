@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from sympy import Symbol
 
 from torch_spyre._inductor.codegen.superdsc import Addresses, Json, baked_addresses, emit
 from torch_spyre._inductor.codegen.superdsc_plan import OpPlan, Tensor, plan_op
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg, UnimplementedOp
+from torch_spyre._inductor.op_spec import (
+    KernelEntry,
+    LoopSpec,
+    OpSpec,
+    TensorArg,
+    UnimplementedOp,
+    in_integers,
+)
 from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
 from torch_spyre.machine import load as load_machine
 
@@ -71,6 +76,7 @@ def make_bundle(
 
     ``handover`` is what the bundles launched directly before and after it have to do with it.
     """
+    kernel = [*map(in_integers, kernel)]
     if unroll_loops:
         kernel = unrolled(kernel)
     return _Writer(symbolic, k_fast_emission).bundle(kernel, handover)
@@ -79,32 +85,30 @@ def make_bundle(
 # ------------------------------------------------------------------------------------------ loops
 
 
-def tile_strides(arg: TensorArg, extents: dict[Symbol, int], tiled: Sequence[Symbol]) -> int:
-    """Bytes an argument moves on when each of the tiled symbols moves on by one tile."""
+def tile_strides(arg: TensorArg, extents: Mapping[str, int], tiled: Sequence[str]) -> int:
+    """Bytes an argument moves on when each of the tiled loops moves on by one tile."""
     if arg.per_tile_fixed:
         return 0
     bytes_each = 128 // arg.device_dtype.elems_per_stick()
-    zero = dict.fromkeys(extents, 0)
-    moving = [symbol for symbol in tiled if symbol in extents and symbol not in arg.tile_symbols]
-    ahead = zero | {symbol: extents[symbol] for symbol in moving}
+    ahead = {s: extents[s] for s in tiled if s in extents and s not in arg.tile_symbols}
     moved = 0
     for i, coordinate in enumerate(arg.device_coordinates):
-        step = coordinate.subs(ahead) - coordinate.subs(zero)
-        moved += int(step) * math.prod(arg.device_size[i + 1 :])
+        step = coordinate.at(ahead) - coordinate.at({})
+        moved += step * math.prod(arg.device_size[i + 1 :])
     return moved * bytes_each
 
 
-def _tiled_symbols(loop: LoopSpec) -> list[Symbol]:
+def _tiled_symbols(loop: LoopSpec) -> Sequence[str]:
     if loop.tiled_symbols:
         return loop.tiled_symbols
     first = next((entry for entry in loop.body if isinstance(entry, OpSpec)), None)
-    return first.tiled_symbols if first else []
+    return first.tiled_symbols if first else ()
 
 
 def _count(loop: LoopSpec) -> int:
-    if not loop.count.is_number:
+    if not isinstance(loop.count, int):
         raise Unsupported(f"a loop of {loop.count} iterations: the count must be a number")
-    return int(loop.count)
+    return loop.count
 
 
 def unrolled(kernel: Sequence[KernelEntry]) -> list[KernelEntry]:
@@ -121,10 +125,10 @@ def unrolled(kernel: Sequence[KernelEntry]) -> list[KernelEntry]:
     return entries
 
 
-def _shifted(entry: KernelEntry, tiled: Sequence[Symbol], iteration: int) -> KernelEntry:
+def _shifted(entry: KernelEntry, tiled: Sequence[str], iteration: int) -> KernelEntry:
     if not isinstance(entry, OpSpec):
         return entry
-    extents = {symbol: int(extent) for symbol, (extent, _) in entry.iteration_space.items()}
+    extents = {loop: extent for loop, (extent, _) in entry.iteration_space.items()}
     args = []
     for arg in entry.args:
         moved = iteration * tile_strides(arg, extents, tiled)
@@ -145,7 +149,7 @@ def _lx_lines(kind: str, ranges: Sequence[LxBytes]) -> list[str]:
 @dataclass
 class _Loop:
     variable: str
-    tiled: list[Symbol]
+    tiled: Sequence[str]
 
 
 class _Writer:
@@ -234,7 +238,7 @@ class _Writer:
         ids: list[int],
     ) -> Addresses:
         """Every address of the op becomes a symbol; equal ones of one op share it."""
-        extents = {symbol: int(extent) for symbol, (extent, _) in spec.iteration_space.items()}
+        extents = {loop: extent for loop, (extent, _) in spec.iteration_space.items()}
         symbol_of: dict[tuple[str, tuple[int, ...]], int] = {}
 
         def addresses(tensor: Tensor) -> list[int]:

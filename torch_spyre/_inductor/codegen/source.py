@@ -1,44 +1,49 @@
-"""Kernels as Python text, for the wrapper code that a person can read."""
+"""Kernels as Python text: calls in the wrapper code, and OpSpecs for people."""
 
 from __future__ import annotations
-
-import functools
-
-from sympy import Expr
 
 from torch_spyre._inductor.kernel_ir import Buffer, literal, literals
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning import Kernel
 
 
-def kernel_source(kernel: Kernel) -> str:
-    """Arguments of ``async_compile.sdsc`` after the name; the OpSpecs are a text of their own."""
+def launch_source(kernel: Kernel) -> str:
+    """What a launch needs besides the program, as arguments of ``async_compile.sdsc``."""
     constants = ", ".join(f"({_constant(b)}, {b.dtype})" for b in kernel.constants)
-    specs = "".join(f"    {_entry(spec)},\n" for spec in kernel.specs)
     expected = "".join(f"    ({b.layout!r}, {b.stride}, {b.offset}),\n" for b in kernel.tensors)
     views = f", views={kernel.views}" if kernel.views else ""
+    return (
+        f"expected=[\n{expected}], outputs={kernel.outputs}, "
+        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}{views}"
+    )
+
+
+def specs_text(kernel: Kernel) -> str:
+    """The OpSpecs of a kernel, for people."""
+    return "".join(f"    {_entry(spec)},\n" for spec in kernel.specs)
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """All of a kernel, for people: its OpSpecs, and what a launch needs."""
     handover = ""
     if kernel.handover:
         found, left = kernel.handover.found, kernel.handover.left
         handover = f", found={[*map(tuple, found)]}, left={[*map(tuple, left)]}"
-    return (
-        f"'''[\n{specs}]''', expected=[\n{expected}], outputs={kernel.outputs}, "
-        f"constants=[{constants}], pool_bytes={kernel.pool_bytes}{views}{handover}"
-    )
+    return f"[\n{specs_text(kernel)}], {launch_source(kernel)}{handover}"
 
 
 def _entry(entry: KernelEntry) -> str:
     if isinstance(entry, LoopSpec):
         body = "".join(f"    {_entry(inner)},\n" for inner in entry.body)
-        tiled = ", ".join(map(_expression, entry.tiled_symbols))
-        return f"LoopSpec({_expression(entry.count)}, [\n{body}    ], [{tiled}])"
+        tiled = ", ".join(map(_written, entry.tiled_symbols))
+        return f"LoopSpec({_written(entry.count)}, [\n{body}    ], [{tiled}])"
     assert isinstance(entry, OpSpec)
     return _op(entry)
 
 
 def _op(spec: OpSpec) -> str:
     space = ", ".join(
-        f"{_expression(symbol)}: ({_expression(extent)}, {splits})"
+        f"{_written(symbol)}: ({_written(extent)}, {splits})"
         for symbol, (extent, splits) in spec.iteration_space.items()
     )
     args = "".join(f"        {_arg(arg)},\n" for arg in spec.args)
@@ -55,12 +60,12 @@ def _constant(buffer: Buffer) -> str:
 
 
 def _arg(arg: TensorArg) -> str:
-    coordinates = ", ".join(_expression(coordinate) for coordinate in arg.device_coordinates)
+    coordinates = ", ".join(_written(coordinate) for coordinate in arg.device_coordinates)
     more = ", per_tile_fixed=True" if arg.per_tile_fixed else ""
     if arg.tile_symbols:
-        more += f", tile_symbols=[{', '.join(map(_expression, arg.tile_symbols))}]"
+        more += f", tile_symbols=[{', '.join(map(_written, arg.tile_symbols))}]"
     if arg.held:
-        parts = ", ".join(f"{_expression(symbol)}: {n}" for symbol, n in arg.held.items())
+        parts = ", ".join(f"{_written(symbol)}: {n}" for symbol, n in arg.held.items())
         more += f", held={{{parts}}}"
     return (
         f"TensorArg({arg.is_input}, {arg.arg_index}, DataFormats.{arg.device_dtype.name}, "
@@ -68,6 +73,5 @@ def _arg(arg: TensorArg) -> str:
     )
 
 
-@functools.lru_cache(maxsize=1 << 14)  # printing is slow
-def _expression(expression: Expr) -> str:
-    return f"sympify({str(expression)!r})"
+def _written(number_or_name: object) -> str:
+    return f"sympify('{number_or_name}')"

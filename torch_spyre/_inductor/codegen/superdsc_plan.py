@@ -12,12 +12,10 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-import sympy
-from sympy import Expr, Symbol
-
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, about_op
-from torch_spyre._inductor.op_spec import OpSpec, TensorArg, index_tensors, iteration_symbols
+from torch_spyre._inductor.op_spec import AnyCoordinate, OpSpec, TensorArg, in_integers
+from torch_spyre._inductor.views import Coordinate, Term
 
 MATMUL_OPS = (BATCH_MATMUL_OP, "batchmatmulfp8")
 TOPK_OPS = ("topkvalue", "topkindex")
@@ -202,7 +200,9 @@ def core_slices(dims: list[Dim], order: list[Dim]) -> list[dict[str, int]]:
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
     """All a SuperDSC says about ``spec``. Extents must be numbers by now."""
     with about_op(spec):
-        return _Planner(spec, k_fast_emission).plan()
+        entry = in_integers(spec)
+        assert isinstance(entry, OpSpec)
+        return _Planner(entry, k_fast_emission).plan()
 
 
 class _Planner:
@@ -210,27 +210,31 @@ class _Planner:
         self.spec = spec
         self.matmul = spec.op in MATMUL_OPS
         self.k_fast_emission = k_fast_emission
-        self.size = {symbol: int(extent) for symbol, (extent, _) in spec.iteration_space.items()}
-        self.splits = {symbol: splits for symbol, (_, splits) in spec.iteration_space.items()}
+        self.size = {loop: extent for loop, (extent, _) in spec.iteration_space.items()}
+        self.splits = {loop: splits for loop, (_, splits) in spec.iteration_space.items()}
         self.args = list(spec.args)
         self.own_dims: dict[int, tuple[list[str], str | None]] = {}
         self._add_unit_dim()
-        symbols = list(self.size)
-        self.label = dict(zip(symbols, self._labels(len(symbols)), strict=True))
+        self.label = dict(zip(self.size, self._labels(len(self.size)), strict=True))
         self.reference = self.args[0] if spec.is_reduction and not self.matmul else self.args[-1]
 
     def _add_unit_dim(self) -> None:
         """Conversions of one dimension get a second one, of size 1, in front."""
         if self.spec.op not in DTYPE_OPS or len(self.size) != 1:
             return
-        unit = Symbol("mb_unit")
+        unit = "mb_unit"
+        counted = Coordinate(0, (Term(unit),))
         self.size = {unit: 1} | self.size
         self.splits = {unit: 1} | self.splits
         self.args = [
             replace(
                 arg,
                 device_size=[*arg.device_size[:-1], 1, arg.device_size[-1]],
-                device_coordinates=[*arg.device_coordinates[:-1], unit, arg.device_coordinates[-1]],
+                device_coordinates=[
+                    *arg.device_coordinates[:-1],
+                    counted,
+                    arg.device_coordinates[-1],
+                ],
             )
             for arg in self.args
         ]
@@ -259,10 +263,10 @@ class _Planner:
         return self.own_dims[id(arg)]
 
     def _find_own_dims(self, arg: TensorArg) -> tuple[list[str], str | None]:
-        sticks = [self.label[symbol] for symbol in _ordered(arg.stick_symbols, self.label)]
+        sticks = [self.label[loop] for loop in self._in_order(arg.device_coordinates[-1].loops)]
         if len(sticks) > 1:
             raise Unsupported(
-                f"{self.spec.op}: several symbols in stick coordinate {arg.device_coordinates[-1]}"
+                f"{self.spec.op}: several loops in stick coordinate {arg.device_coordinates[-1]}"
             )
         stick = sticks[0] if sticks else None
         matrix = self._matrix_dims(arg)
@@ -270,8 +274,8 @@ class _Planner:
             stick = matrix[-1]
         dims: list[str] = []
         for coordinate in reversed(arg.device_coordinates[:-1]):
-            found = [self.label[symbol] for symbol in self._symbols_of(coordinate)]
-            if not found and stick and coordinate == 0:
+            found = [self.label[loop] for loop in self._loops_of(coordinate)]
+            if not found and stick and coordinate == Coordinate():
                 found = [stick]
             dims += [dim for dim in found if dim not in dims]
         if stick and stick not in dims:
@@ -285,15 +289,18 @@ class _Planner:
         *_, n, k = self.label.items()
         role = next(i for i, other in enumerate(self.args) if other is arg)
         wanted = {len(self.args) - 3: [k], len(self.args) - 2: [k, n]}.get(role, [n])
-        return [label for symbol, label in wanted if self.size[symbol] == 1]
+        return [label for loop, label in wanted if self.size[loop] == 1]
 
-    def _symbols_of(self, coordinate: Expr) -> list[Symbol]:
-        """Symbols of a coordinate; of an indirect one, those its index tensor is read by."""
-        symbols = iteration_symbols(coordinate)
-        for name in index_tensors(coordinate):
-            index = self._index_tensor(name)
-            symbols = symbols.union(*map(iteration_symbols, self.args[index].device_coordinates))
-        return _ordered(symbols, self.label)
+    def _loops_of(self, coordinate: AnyCoordinate) -> list[str]:
+        """Loops of a coordinate; of an indirect one, those its index tensor is read by."""
+        loops = {*coordinate.loops}
+        for name in coordinate.index_tensors:
+            index = self.args[self._index_tensor(name)]
+            loops.update(*(each.loops for each in index.device_coordinates))
+        return self._in_order(loops)
+
+    def _in_order(self, loops: Collection[str]) -> list[str]:
+        return [loop for loop in self.label if loop in loops]
 
     def _index_tensor(self, name: str) -> int:
         for i, arg in enumerate(self.args):
@@ -304,8 +311,7 @@ class _Planner:
     def plan(self) -> OpPlan:
         _, ref_stick = self._own_dims(self.reference)
         dims = [
-            Dim(self.label[symbol], self.size[symbol], self.size[symbol], self.splits[symbol])
-            for symbol in self.size
+            Dim(self.label[loop], size, size, self.splits[loop]) for loop, size in self.size.items()
         ]
         if ref_stick is None:
             elems = self.reference.device_dtype.elems_per_stick()
@@ -369,14 +375,12 @@ class _Planner:
             self._gaps(tensor, own, stick, dims)
         self._compare_strides(tensor, dims)
         for position, coordinate in enumerate(arg.device_coordinates):
-            for name in index_tensors(coordinate):
+            for name in coordinate.index_tensors:
                 index = self._index_tensor(name)
                 tensor.index_tensors.append(index)
                 tensor.indirect_extent = arg.device_size[position]
                 tensor.indirect_stride = math.prod(arg.device_size[position + 1 :])
-                tensor.indirect_dims += [
-                    self.label[symbol] for symbol in self._symbols_of(coordinate)
-                ]
+                tensor.indirect_dims += [self.label[loop] for loop in self._loops_of(coordinate)]
         return tensor
 
     def _layout(
@@ -404,27 +408,25 @@ class _Planner:
         arg, elems = tensor.arg, tensor.elems_per_stick
         tensor.stride = dict.fromkeys(tensor.dims, 0)
         for position, coordinate in enumerate(arg.device_coordinates[:-1]):
-            if index_tensors(coordinate):
+            if coordinate.index_tensors:
                 continue
             inner = math.prod(arg.device_size[position + 1 :])
-            symbols = tuple(_ordered(iteration_symbols(coordinate), self.label))
-            tensor.offset += _at(coordinate, symbols) * inner
-            for symbol in symbols:
-                label = self.label[symbol]
+            tensor.offset += coordinate.at({}) * inner
+            for loop in self._in_order(coordinate.loops):
+                label = self.label[loop]
                 unit = elems if label == stick else 1
-                count = math.ceil(self.size[symbol] / unit)
-                step = _step(coordinate, symbols, symbol, unit, count)
+                count = math.ceil(self.size[loop] / unit)
+                step = _step(coordinate, loop, unit, count)
                 if step is None:
                     raise Unsupported(
-                        f"{self.spec.op}: coordinate {coordinate} is not linear in {symbol}; "
+                        f"{self.spec.op}: coordinate {coordinate} is not linear in {loop}; "
                         "copy the tensor to a layout of its own first"
                     )
                 tensor.stride[label] += step * inner
         last = arg.device_coordinates[-1]
-        if not index_tensors(last):
-            symbols = tuple(iteration_symbols(last))
-            tensor.lane = _at(last, symbols)
-            extent = max((self.size[symbol] for symbol in symbols), default=1)
+        if not last.index_tensors:
+            tensor.lane = last.at({})
+            extent = max((self.size[loop] for loop in last.loops), default=1)
             if tensor.lane and (self.matmul or tensor.lane + extent > elems):
                 raise Unsupported(
                     f"{self.spec.op}: coordinate {last} begins inside a stick; "
@@ -435,11 +437,11 @@ class _Planner:
         """A scratchpad has its core's part alone, in the order of the whole tensor. Of what is not
         split that is all there is, even where an op reads less."""
         span = tensor.elems_per_stick
-        by_label = {self.label[symbol]: size for symbol, size in self.size.items()}
+        by_label = {self.label[loop]: size for loop, size in self.size.items()}
         left = [label for label, stride in tensor.stride.items() if stride]
         positions = zip(tensor.arg.device_size, tensor.arg.device_coordinates, strict=True)
         for size, coordinate in reversed([*positions][:-1]):
-            labels = [self.label[symbol] for symbol in iteration_symbols(coordinate)]
+            labels = {self.label[loop] for loop in coordinate.loops}
             found = sorted((s for s in left if s in labels), key=tensor.stride.__getitem__)
             for label in found:
                 tensor.stride[label] = span
@@ -476,7 +478,7 @@ class _Planner:
             position = len(arg.device_size) - 2 - k
             if position < 0:
                 continue
-            if index_tensors(arg.device_coordinates[position]):
+            if arg.device_coordinates[position].index_tensors:
                 continue
             device = arg.device_size[position] * (elems if label == stick else 1)
             extent = dims[label].extent
@@ -495,30 +497,12 @@ def _leave_out_empty(dims: Iterable[Dim]) -> None:
         dim.splits = max(1, math.ceil(dim.extent / max(dim.chunk, 1)))
 
 
-def _ordered(symbols: Collection[Symbol], label: dict[Symbol, str]) -> list[Symbol]:
-    return [symbol for symbol in label if symbol in symbols]
+def _step(coordinate: AnyCoordinate, loop: str, unit: int, count: int) -> int | None:
+    """How far a coordinate moves when a loop moves by ``unit``; None if not always as far."""
+    zero = coordinate.at({})
 
+    def moved(units: int) -> int:
+        return coordinate.at({loop: unit * units}) - zero
 
-@functools.lru_cache(maxsize=1 << 14)
-def _at(
-    coordinate: Expr, symbols: tuple[Symbol, ...], symbol: Symbol | None = None, value: int = 0
-) -> int:
-    """A coordinate where all symbols are 0 but one."""
-    if not symbols:
-        return int(coordinate)
-    return int(
-        sympy.sympify(coordinate).subs(
-            dict.fromkeys(symbols, 0) | ({symbol: value} if symbol else {})
-        )
-    )
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _step(
-    coordinate: Expr, symbols: tuple[Symbol, ...], symbol: Symbol, unit: int, count: int
-) -> int | None:
-    """How far a coordinate moves when a symbol moves by ``unit``; None if not always as far."""
-    zero = _at(coordinate, symbols)
-    step = _at(coordinate, symbols, symbol, unit) - zero
-    ends = {_at(coordinate, symbols, symbol, unit * n) - zero - n * step for n in (2, count - 1)}
-    return step if count <= 2 or ends == {0} else None
+    step = moved(1)
+    return step if count <= 2 or all(moved(n) == n * step for n in (2, count - 1)) else None

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from itertools import groupby
 from types import MappingProxyType
 
-import sympy
-from sympy import Expr, Symbol
-
 from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
@@ -16,7 +13,7 @@ from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorA
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
 from torch_spyre._inductor.planning.residents import residents
-from torch_spyre._inductor.views import device_coordinates, expression, loop_symbol
+from torch_spyre._inductor.views import Coordinate, Term, device_coordinates
 from torch_spyre.backend.program import Handover, LxBytes
 from torch_spyre.machine import load as load_machine
 
@@ -53,12 +50,12 @@ def _nested(specs: list[tuple[tuple[Loop, ...], OpSpec]], depth: int) -> list[Ke
         if not loop:
             entries += [spec for _, spec in body]
         else:
-            count = sympy.Integer(loop[0].count)
-            entries.append(LoopSpec(count, _nested(body, depth + 1), [loop_symbol(loop[0].symbol)]))
+            body_entries = _nested(body, depth + 1)
+            entries.append(LoopSpec(loop[0].count, body_entries, [loop[0].symbol]))
     return entries
 
 
-def _name_single_tiles(coordinates: list[Expr], access: Access, op: KernelOp) -> None:
+def _name_single_tiles(coordinates: list[Coordinate], access: Access, op: KernelOp) -> None:
     """Loops with tiles of one index move nothing in what holds a tile, but the op has them there:
     a batch of a product is one of all its tensors."""
     buffer = access.buffer
@@ -74,7 +71,7 @@ def _name_single_tiles(coordinates: list[Expr], access: Access, op: KernelOp) ->
         ]
         if fitting:
             stride, dim = max(fitting)
-            coordinates[dim] += step // stride * loop_symbol(symbol)
+            coordinates[dim] = coordinates[dim].plus(Term(symbol, step // stride))
 
 
 def _moving(op: KernelOp, buffer: Buffer) -> list[str]:
@@ -92,29 +89,24 @@ def _arguments(ops: list[KernelOp]) -> list[Buffer]:
 
 
 def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[str, int]]) -> OpSpec:
-    space: dict[Symbol, tuple[Expr, int]] = {
-        loop_symbol(s): (sympy.Integer(size), op.splits.get(s, 1)) for s, size in op.space.items()
-    }
+    space = {s: (size, op.splits.get(s, 1)) for s, size in op.space.items()}
     args = []
-    units: list[Symbol] = []
+    units: list[str] = []
     reference = op.inputs[0] if op.reduced and op.op != MATMUL else op.output
     stick = stick_symbol(reference, op.space)
-    along = loop_symbol(stick) if stick is not None else None
     for access in [*op.inputs, op.output]:
         buffer = access.buffer
         assert buffer.layout is not None
         found = device_coordinates(buffer.layout, access.index, op.reach(buffer))
         if found is None:
             raise Unsupported(f"{op}: loops over tiles of {buffer} carry between its dimensions")
-        coordinates = [*map(expression, found)]
+        coordinates = [*found]
         _name_single_tiles(coordinates, access, op)
-        outer = set().union(*(c.free_symbols for c in coordinates[:-1]))
-        if not coordinates[-1].free_symbols and along in outer:
+        if not coordinates[-1].loops and any(stick in c.loops for c in coordinates[:-1]):
             # The op's stick dimension counts rows here: the sticks get a dimension of their own.
-            unit = Symbol(f"u{len(units)}")
-            units.append(unit)
-            coordinates[-1] += unit
-        held = [loop_symbol(loop.symbol) for loop in op.loops if loop in buffer.tile_of]
+            units.append(f"u{len(units)}")
+            coordinates[-1] = coordinates[-1].plus(Term(units[-1]))
+        held = [loop.symbol for loop in op.loops if loop in buffer.tile_of]
         moving = any(access.index.strides.get(s) for s in _moving(op, buffer))
         args.append(
             TensorArg(
@@ -127,13 +119,11 @@ def _spec(op: KernelOp, numbers: dict[Buffer, int], places: dict[Buffer, dict[st
                 list(buffer.layout.stride_map),
                 per_tile_fixed=bool(held) and not moving,
                 tile_symbols=held if moving else [],
-                held={loop_symbol(s): parts for s, parts in op.held.items()}
-                if access is not op.output
-                else {},
+                held=op.held if access is not op.output else {},
             )
         )
     # Dimensions of one index go first: the last labels have a meaning.
-    space = {unit: (sympy.Integer(1), 1) for unit in units} | space
+    space = dict.fromkeys(units, (1, 1)) | space
     info: dict[str, object] = {}
     if op.constants:
         info["constants"] = op.constants
