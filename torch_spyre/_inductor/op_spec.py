@@ -148,19 +148,12 @@ def in_integers(entry: KernelEntry) -> KernelEntry:
         body = [in_integers(inner) for inner in entry.body]
         count = int(entry.count) if sympy.sympify(entry.count).is_Integer else entry.count
         return LoopSpec(count, body, [*map(str, entry.tiled_symbols)])
-    if not isinstance(entry, OpSpec) or _is_in_integers(entry):
+    if not isinstance(entry, OpSpec):
         return entry
     space = {str(loop): (int(size), cores) for loop, (size, cores) in entry.iteration_space.items()}
     args = [_arg_in_integers(arg) for arg in entry.args]
     tiled = [*map(str, entry.tiled_symbols)]
     return replace(entry, iteration_space=space, args=args, tiled_symbols=tiled)
-
-
-def _is_in_integers(spec: OpSpec) -> bool:
-    coordinates = (each for arg in spec.args for each in arg.device_coordinates)
-    return all(isinstance(loop, str) for loop in spec.iteration_space) and all(
-        isinstance(each, Coordinate | Formula) for each in coordinates
-    )
 
 
 def _arg_in_integers(arg: TensorArg) -> TensorArg:

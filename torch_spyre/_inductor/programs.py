@@ -37,7 +37,7 @@ def compiled(
         made_from = KernelSource(kernel, [*map(in_integers, specs)], handover)
         name, program = kernel_cache.program_from(made_from)
         if KNOBS["dump_spyre_code"].read():
-            _keep_files(kernel, made_from.bundle())
+            _keep_files(kernel, bundle_of(made_from.specs, handover, made_from.options))
     log.info("%s: a program of %d bytes", kernel, len(program))
     return name, program
 

@@ -150,7 +150,7 @@ class SuperDSCScheduling(BaseScheduling):
             program, binary = compiled(called, kernel.specs, kernel.handover, line)
             keep_for_loading(program, binary)
             source, about = f"{program!r}, {launch_source(kernel)}", _for_people(kernel)
-            name = self._define("async_compile.sdsc", source, each.nodes, about, specs_text(kernel))
+            name = self._define("async_compile.sdsc", source, each.nodes, about, kernel)
             debug.kernel_made(name, kernel, each.nodes, each.passes)
             launches.append((name, [_on_card(operand) for operand in kernel.operands]))
             if not kernel.handover.left:
@@ -204,7 +204,12 @@ class SuperDSCScheduling(BaseScheduling):
             node.mark_run()
 
     def _define(
-        self, make: str, source: str, nodes: list[SchedulerNode], about: str = "", comment: str = ""
+        self,
+        make: str,
+        source: str,
+        nodes: list[SchedulerNode],
+        about: str,
+        kernel: Kernel | None = None,
     ) -> str:
         """The name of the kernel in the wrapper; equal kernels have one, whoever made them."""
         wrapper = V.graph.wrapper_code
@@ -213,7 +218,8 @@ class SuperDSCScheduling(BaseScheduling):
             name = f"{_called(nodes)}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            comments = [origins, detailed, *(f"# {line}" for line in comment.splitlines())]
+            specs = specs_text(kernel) if kernel else ""
+            comments = [origins, detailed, *(f"# {line}" for line in specs.splitlines())]
             body = f"{make}({name!r}, {source}{about})"
             wrapper.define_kernel(name, body, "\n".join(comments), gpu=False)
         return name

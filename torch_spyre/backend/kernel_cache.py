@@ -107,6 +107,7 @@ def compiled_directory(directory: Path) -> bytes:
 
 def program(name: str) -> bytes | None:
     """The program of a bundle that has this name, if it was compiled before."""
+    _check_name(name)
     with _lock:
         folder = directory()
         found = _known(folder, name)
@@ -141,11 +142,15 @@ def program_from(source: Source) -> tuple[str, bytes]:
 
 def add_entry(name: str, content: bytes) -> None:
     """An entry that another process made, perhaps on another machine."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a compiled kernel")
+    _check_name(name)
     folder = directory()
     if folder and _read(folder, name) != content:
         _write(folder, name, content)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a compiled kernel")
 
 
 def key(files: BundleFiles) -> str:

@@ -17,7 +17,7 @@ from torch_spyre._inductor.codegen.superdsc_plan import (
     plan_op,
 )
 from torch_spyre._inductor.kernel_ir import number_key
-from torch_spyre._inductor.op_spec import OpSpec
+from torch_spyre._inductor.op_spec import OpSpec, in_integers
 from torch_spyre.backend.constants import decode_constant
 
 Json = dict[str, Any]
@@ -46,7 +46,9 @@ def superdsc(
     k_fast_emission: bool = True,
 ) -> Json:
     """The SuperDSC of one op; ``index`` is its number in the bundle."""
-    plan = plan_op(spec, k_fast_emission=k_fast_emission)
+    entry = in_integers(spec)
+    assert isinstance(entry, OpSpec)
+    plan = plan_op(entry, k_fast_emission=k_fast_emission)
     return emit(plan, index, addresses(plan), symbolic)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, about_op
-from torch_spyre._inductor.op_spec import AnyCoordinate, OpSpec, TensorArg, in_integers
+from torch_spyre._inductor.op_spec import AnyCoordinate, OpSpec, TensorArg
 from torch_spyre._inductor.views import Coordinate, Term
 
 MATMUL_OPS = (BATCH_MATMUL_OP, "batchmatmulfp8")
@@ -198,11 +198,9 @@ def core_slices(dims: list[Dim], order: list[Dim]) -> list[dict[str, int]]:
 
 
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
-    """All a SuperDSC says about ``spec``. Extents must be numbers by now."""
+    """All a SuperDSC says about ``spec``, which is in integers."""
     with about_op(spec):
-        entry = in_integers(spec)
-        assert isinstance(entry, OpSpec)
-        return _Planner(entry, k_fast_emission).plan()
+        return _Planner(spec, k_fast_emission).plan()
 
 
 class _Planner:
