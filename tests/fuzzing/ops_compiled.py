@@ -6,7 +6,7 @@ from fuzzing.draws import apart_from, tensor_of
 from fuzzing.ops import FLOATS
 from fuzzing.world import EXACT, distinct, storage
 
-SHAPES = [(5,), (33,), (3, 5), (2, 65), (64,), (2, 3, 5), (2, 100)]
+SHAPES = [(5,), (33,), (3, 5), (2, 65), (64,), (2, 3, 5), (2, 100), (3, 4, 70)]
 COMPILED_DTYPES = [
     torch.float32, torch.float16, torch.bfloat16,
     torch.int64, torch.int32, torch.int16, torch.uint8,
@@ -24,6 +24,8 @@ LINES = [
     "z = z.transpose(0, -1).contiguous().transpose(0, -1)",
     "z = torch.cat([z, y], 0)[1:-1]",
     "z = z.amax(-1, keepdim=True) + y",
+    "z = z + y[..., :1]",
+    "z = z - y[:1]",
     "z = z.flip(0)",
     "z = torch.clamp(z, -3 if z.dtype.is_signed else 1, 3)",
     "z = (z > 0).to(y.dtype) + y",
@@ -47,6 +49,7 @@ FAVOURITES = [
     ("", "z = z[..., 1:] + y[..., :-1]", (2, 100), torch.float32, True),
     ("x.copy_(y)", "z = torch.relu(z.half()).float().to(y.dtype)", (2, 100), torch.float32, None),
     ("", "z = z.amax(-1, keepdim=True) + y", (33,), torch.int32, True),
+    ("x[..., ::2].fill_(4)", "z = z + y[..., :1]", (3, 4, 70), torch.bfloat16, None),
 ]
 
 
