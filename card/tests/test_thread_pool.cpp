@@ -13,9 +13,10 @@ using namespace spyre::card;
 
 namespace {
 
-/// Pools live as long as the process, as that of the card does.
+/// Pools live as long as the process, as that of the card does. So does the list: a list that went
+/// first would leave them as leaks.
 ThreadPool& pool_of(int threads) {
-  static std::vector<ThreadPool*> pools;
+  static auto& pools = *new std::vector<ThreadPool*>;
   return *pools.emplace_back(new ThreadPool(threads));
 }
 
