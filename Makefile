@@ -123,14 +123,18 @@ export ASAN_OPTIONS = detect_stack_use_after_return=0
 export UBSAN_OPTIONS = print_stacktrace=1
 export TSAN_OPTIONS = halt_on_error=1:second_deadlock_stack=1
 
-sanitize-address: $(STAMPS)/tools  ## the card's C++ tests under ASan and UBSan
-	$(call sanitized_build,asan,address$(comma)undefined,card_tests)
-	@$(BIN)/ctest --test-dir build/asan --output-on-failure --no-tests=error
+sanitize-address: $(STAMPS)/tools  ## the card's C++ tests under ASan and UBSan (CARD_TESTS selects)
+	$(call sanitized_build,asan,address$(comma)undefined,$(or $(strip $(CARD_TESTS)),card_tests))
+	@$(BIN)/ctest --test-dir build/asan $(CHOSEN) --output-on-failure --no-tests=error
 
 # The thread sanitizer wants a fixed memory map: setarch -R turns its randomisation off.
-sanitize-thread: $(STAMPS)/tools  ## the card's C++ tests under TSan
-	$(call sanitized_build,tsan,thread,card_tests)
-	@setarch -R $(BIN)/ctest --test-dir build/tsan --output-on-failure --no-tests=error
+sanitize-thread: $(STAMPS)/tools  ## the card's C++ tests under TSan (CARD_TESTS selects)
+	$(call sanitized_build,tsan,thread,$(or $(strip $(CARD_TESTS)),card_tests))
+	@setarch -R $(BIN)/ctest --test-dir build/tsan $(CHOSEN) --output-on-failure --no-tests=error
+
+# CARD_TESTS='card_test_sort card_test_rows' builds and runs these only.
+CARD_TESTS ?=
+CHOSEN = $(if $(CARD_TESTS),-R '^($(subst $(space),|,$(strip $(CARD_TESTS))))$$')
 
 # A package of its own, of links to the Python files and of the sanitized libraries, comes before
 # the source tree. pytest keeps what a process writes, so reports go to files and are shown last.
@@ -151,6 +155,7 @@ sanitize-python: $(STAMPS)/develop  ## Python tests with the card and _C under A
 	  status=$$?; cat build/asan/report.* 2> /dev/null && exit 1; exit $$status
 
 comma := ,
+space := $(comma:,=) 
 # $(1) build directory, $(2) sanitizers, $(3) targets
 define sanitized_build
 @echo "[sanitize] $(2)"
