@@ -180,6 +180,12 @@ def test_products_with_vectors(sizes):
     same_as_eager(torch.matmul, card(3, m, k), card(3, k, n, seed=1))
 
 
+def test_a_matrix_times_a_vector_is_a_product():
+    torch.spyre.reset()
+    same_as_eager(torch.mv, card(40, 70), card(70, seed=1))
+    assert torch.spyre.counters().macs >= 2 * 40 * 70  # compiled, and eager
+
+
 def test_biased_products():
     x, weight, bias = card(3, 5, 70), card(64, 70, seed=1), card(64, seed=2)
     same_as_eager(F.linear, x, weight, bias, exact=False)

@@ -35,11 +35,42 @@ from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.order import products_first
 from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.products import write_out_products
 from torch_spyre._inductor.planning.realign import expressible, realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.sticks import choose_layouts
 from torch_spyre._inductor.views import LinearIndex, device_coordinates
+
+# ----------------------------------------------------------------------------------------- products
+
+X, Y = (lambda *size: buffer("x", *size)), (lambda *size: buffer("y", *size))
+SUMMED = {
+    "no rows and no columns": ({A: 3, C: 5}, X(3, 5), (A, C), Y(3, 5), (A, C), 1),
+    "K as two loops": ({A: 3, B: 4, C: 5, D: 2}, X(3, 5, 2), (A, C, D), Y(5, 2, 4), (C, D, B), 2),
+    "a loop that no factor has": ({A: 3, B: 2, C: 5}, X(5), (C,), Y(5, 2), (C, B), 2),
+    "one factor without K": ({A: 3, B: 2, C: 5}, X(3, 5), (A, C), Y(2), (B,), 2),
+    "nothing to sum": ({A: 3, B: 2}, X(3), (A,), Y(2), (B,), 2),
+}
+
+
+@pytest.mark.parametrize("kind", SUMMED)
+def test_what_no_pt_unit_multiplies_is_written_out(kind):
+    space, x, of_x, y, of_y, kept = SUMMED[kind]
+    outer = list(space)[:kept]
+    out = buffer("out", *(space[s] for s in outer))
+    product = op("batchmatmul", space, [at(x, *of_x), at(y, *of_y)], at(out, *outer))
+    want = interpret([product], numbered(x, y))["out"]
+    ops = write_out_products([product])
+    assert [each.op for each in ops] == ["mul", "sum"][: 1 + (len(space) > kept)]
+    assert interpret(ops, numbered(x, y))["out"] == want
+
+
+def test_rows_or_columns_make_a_product():
+    x, y, out = buffer("x", 3, 5), buffer("y", 5), buffer("out", 3)
+    product = op("batchmatmul", {A: 3, C: 5}, [at(x, A, C), at(y, C)], at(out, A))
+    assert write_out_products([product]) == [product]
+
 
 # ---------------------------------------------------------------------------------------- cut_loops
 

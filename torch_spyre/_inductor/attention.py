@@ -11,7 +11,7 @@ from torch._inductor.virtualized import V, ops
 
 from torch_spyre._inductor.kernel_ir import has_symbols, number
 from torch_spyre._inductor.pieces import side_by_side
-from torch_spyre._inductor.products import sum_of_products
+from torch_spyre._inductor.products import product
 
 aten = torch.ops.aten
 
@@ -108,7 +108,7 @@ def _attended(query: Any, key: Any, value: Any, bias: Any, first_row: Any, scale
     each row sees the keys up to its number."""
     *grouped, rows, size = query.get_size()
     keys = key.get_size()[-2]
-    products = sum_of_products(
+    products = product(
         query,
         key,
         [*grouped, rows, keys],
@@ -125,7 +125,7 @@ def _attended(query: Any, key: Any, value: Any, bias: Any, first_row: Any, scale
     if bias is not None:
         total = _replaced(total, 0.0, 1.0)
     # The division comes last: there are fewer results than weights.
-    sums = sum_of_products(
+    sums = product(
         weights,
         value,
         [*grouped, rows, value.get_size()[-1]],

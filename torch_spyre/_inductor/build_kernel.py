@@ -91,8 +91,7 @@ class KernelBuilder:
             value = OpsWrapper._unwrap(_body(data, outer, inside))
         where = node.get_layout().make_indexer()(outer)
         if isinstance(data, ir.Reduction):
-            kept = {s.name for s in space if any(s in e.free_symbols for e in outer)}
-            tracer.reduce_to(target, where, data.reduction_type, value, kept)
+            tracer.reduce_to(target, where, data.reduction_type, value)
         else:
             tracer.store_to(target, where, value)
         return tracer
@@ -163,11 +162,9 @@ def _is_one(name: str) -> bool:
 
 
 def is_product(node: Any) -> bool:
-    """Whether a scheduled node sums products, as those of matrices do."""
+    """Whether a scheduled node is a product of matrices."""
     data = getattr(node.node, "data", None)
-    if not isinstance(data, ir.Reduction) or data.reduction_type != "sum":
-        return False
-    return {"load", "mul"} <= data.inner_fn_opcount().used_ops <= {"load", "mul", "to_dtype"}
+    return isinstance(data, ir.Reduction) and data.reduction_type == "dot"
 
 
 def template_text(builder: KernelBuilder) -> TemplateText:

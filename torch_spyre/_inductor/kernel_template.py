@@ -125,10 +125,8 @@ class _NestOps:
             made = KernelOp(op.op, self.space, inputs, output, op.constants, op.exact)
             if 0 in self.space.values():
                 yield from _of_nothing(made)
-            elif (op.op in NEUTRAL or op.op in PLACES) and not made.reduced:
+            elif op.op in SINGLE and not made.reduced:
                 yield _of_one(made)
-            elif op.op == MATMUL and _is_dot(made):
-                yield from _summed_product(made)
             else:
                 yield made
 
@@ -146,12 +144,15 @@ def default_layout(buffer: Buffer) -> SpyreTensorLayout:
     return SpyreTensorLayout(buffer.size, buffer.stride, buffer.dtype, order)
 
 
+# Reductions that give what they find, or its place, if that is one element.
+SINGLE = ({*NEUTRAL} | {*PLACES}) - {MATMUL}
+
+
 def _of_one(op: KernelOp) -> KernelOp:
     """A reduction of single elements."""
     if op.op in PLACES:
         return KernelOp("identity", op.space, [_number(0.0, op.output.buffer.dtype)], op.output)
-    opfunc = "mul" if op.op == MATMUL else "identity"
-    return KernelOp(opfunc, op.space, op.inputs, op.output)
+    return KernelOp("identity", op.space, op.inputs, op.output)
 
 
 def _of_nothing(op: KernelOp) -> Iterable[KernelOp]:
@@ -166,20 +167,6 @@ def _number(value: float, dtype: torch.dtype) -> Access:
     buffer = Buffer("number", dtype, [], [], constant=value)
     buffer.layout = default_layout(buffer)
     return Access(buffer, LinearIndex(0, {}))
-
-
-def _is_dot(op: KernelOp) -> bool:
-    """Whether a product of matrices lost all rows and columns."""
-    a, b = ({s for s, step in access.index.strides.items() if step} for access in op.inputs)
-    return a == b
-
-
-def _summed_product(op: KernelOp) -> Iterable[KernelOp]:
-    product = Buffer(f"{op.output.buffer.name}_product", op.inputs[0].buffer.dtype, [], [])
-    product.local = True
-    access = Access(product, LinearIndex(0, dict.fromkeys(op.space, 1)))
-    yield KernelOp("mul", op.space, op.inputs, access)
-    yield KernelOp("sum", op.space, [access], op.output)
 
 
 # ---------------------------------------------------------------------------------------- planning

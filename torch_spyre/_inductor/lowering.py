@@ -21,7 +21,7 @@ from torch_spyre._inductor import pieces
 from torch_spyre._inductor.attention import attention
 from torch_spyre._inductor.card_ops import CARD_OPS, lower_add, lower_card_op
 from torch_spyre._inductor.errors import node_facts
-from torch_spyre._inductor.products import addmm, matmul
+from torch_spyre._inductor.products import addmm, matmul, mv
 from torch_spyre._inductor.trace import card_has, other_bits
 from torch_spyre.constants import DEVICE_NAME
 from torch_spyre.ops import experts
@@ -107,6 +107,7 @@ WHOLE = [
 LOWERINGS: dict[OpOverload, Callable[..., Any]] = {
     aten.mm.default: matmul,
     aten.bmm.default: matmul,
+    aten.mv.default: mv,
     aten.addmm.default: addmm,
     aten.baddbmm.default: addmm,
     aten.slice_scatter.default: pieces.slice_scatter,

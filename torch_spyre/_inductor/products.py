@@ -1,4 +1,4 @@
-"""Matrix products as loops that sum products: the kernel's planner sees what they are."""
+"""Matrix products: one reduction each, which stays one op down to the card."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from torch_spyre._inductor.errors import InvalidInput
 aten = torch.ops.aten
 
 
-def sum_of_products(
+def product(
     x: Any, y: Any, ranges: list[Any], inner: Any, dtype: torch.dtype, place: Callable[..., Any]
 ) -> Any:
     """``place(index, k)`` says where the factors of an element are; float32 until rounded once."""
     x.realize()
     y.realize()
     load_x, load_y = x.make_loader(), y.make_loader()
+    # Of one factor or none each, Inductor makes a loop that sums nothing.
+    sums = not V.graph.sizevars.statically_known_leq(inner, 1)
 
     def inner_fn(index: Any, reduced: Any) -> Any:
         at_x, at_y = place(index, reduced[0])
-        return ops.mul(load_x(at_x), load_y(at_y))
+        return (ops.dot if sums else ops.mul)(load_x(at_x), load_y(at_y))
 
     result = ir.Reduction.create(
         device=x.get_device(),
@@ -33,7 +35,7 @@ def sum_of_products(
         inner_fn=inner_fn,
         ranges=ranges,
         reduction_ranges=[inner],
-        reduction_type="sum",
+        reduction_type="dot" if sums else "sum",
     )
     result.realize()
     return result
@@ -57,11 +59,11 @@ def matmul(a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
         # No product for the PT units, but its sum is as exact.
         a, b = lowering.to_dtype(a, torch.float32), lowering.to_dtype(b, torch.float32)
     if columns == 1:  # the sticks of the result are along the rows
-        column = sum_of_products(
+        column = product(
             a, b, [*batch, rows], inner, dtype, lambda i, k: ([*i, k], [*i[:-1], k, 0])
         )
         return lowering.unsqueeze(column, -1)
-    return sum_of_products(
+    return product(
         a,
         b,
         [*batch, rows, columns],
@@ -69,6 +71,11 @@ def matmul(a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
         dtype,
         lambda i, k: ([*i[:-1], k], [*i[:-2], k, i[-1]]),
     )
+
+
+def mv(a: Any, v: Any) -> Any:
+    """``a @ v``"""
+    return lowering.squeeze(matmul(a, lowering.unsqueeze(v, -1)), -1)
 
 
 def addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:

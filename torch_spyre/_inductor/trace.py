@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -63,7 +63,10 @@ OPFUNCS = {
     "bitwise_left_shift": "shiftleft",
     "bitwise_right_shift": "shiftright",
 }
-REDUCTIONS = ("sum", "max", "min", "prod", "any", "argmax", "argmin")
+REDUCTIONS = {
+    "dot": BATCH_MATMUL_OP,
+    **{name: name for name in ("sum", "max", "min", "prod", "any", "argmax", "argmin")},
+}
 COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")
 # What bitwise ops are for bools.
 LOGICAL = {
@@ -212,6 +215,10 @@ class Tracer(DefaultHandler):
     def round_to_int(self, value: Value, dtype: torch.dtype) -> Value:
         return self._rounded_to("round", value, dtype)
 
+    def dot(self, a: Value, b: Value) -> Any:
+        """Factors: the reduction that sums their products multiplies them, too."""
+        return a, b
+
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self._default("add", (self._default("mul", (a, b), {}), c), {})
 
@@ -352,39 +359,16 @@ class Tracer(DefaultHandler):
         self.append_op(op, [value])
 
     def reduce_to(
-        self, buffer: Buffer, index: Expr, kind: str, value: Value, outer: Collection[str]
+        self, buffer: Buffer, index: Expr, kind: str, value: Value | tuple[Value, ...]
     ) -> None:
-        """The value, reduced over the loops that are not in ``outer``."""
+        """The value, or the product of two, reduced over the loops that are not in the index."""
         target = Access(buffer, self.linear(index + buffer.offset))
         if kind not in REDUCTIONS:
             raise Unsupported(f"the card has no reduction {kind}")
-        product = self._product(value, outer) if kind == "sum" else None
-        if product is not None:
-            op = KernelOp(BATCH_MATMUL_OP, self.space, product, target)
-        else:
-            op = KernelOp(kind, self.space, [self.materialised(value)], target)
-        self.append_op(op, [value])
-
-    def _product(self, value: Value, outer: Collection[str]) -> list[Access] | None:
-        """The factors, if the value is the product that a matrix multiplication sums."""
-        last = self.ops[-1] if self.ops else None
-        if (
-            last is None
-            or last.op != "mul"
-            or value.access is None
-            or last.output.buffer is not value.access.buffer
-        ):
-            return None
-        a, b = last.inputs
-        inner = [s for s in self.space if s not in outer]
-        has = [{s for s, t in x.index.strides.items() if t} for x in (a, b)]
-        rows, columns = has[0] - has[1], has[1] - has[0]
-        contracted = [s for s in inner if s in has[0] and s in has[1]]
-        every_loop = has[0] | has[1] == set(self.space)
-        if len(inner) != 1 or contracted != inner or not rows | columns or not every_loop:
-            return None
-        self.ops.pop()
-        return [a, b]
+        values = value if isinstance(value, tuple) else (value,)
+        inputs = [self.materialised(each) for each in values]
+        op = KernelOp(REDUCTIONS[kind], self.space, inputs, target)
+        self.append_op(op, values)
 
 
 def card_has(name: str) -> bool:

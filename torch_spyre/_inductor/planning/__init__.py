@@ -16,6 +16,7 @@ from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.hinted import tile_as_hinted
 from torch_spyre._inductor.planning.kernel import Kernel, MustSplit
+from torch_spyre._inductor.planning.products import write_out_products
 from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
 from torch_spyre._inductor.planning.sticks import choose_layouts
@@ -26,6 +27,7 @@ __all__ = ["PASSES", "Kernel", "MustSplit", "plan_kernel", "plan_kernels", "sett
 Pass = Callable[[list[KernelOp]], list[KernelOp]]
 
 PASSES: list[Pass] = [
+    write_out_products,
     fold_casts,
     cut_loops,
     elide_copies,
