@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -201,6 +203,13 @@ def test_the_readme_has_the_folders_in_the_order_of_the_table(tree, readme):
     rows = re.findall(r"^\| \[`([\w/]+)/`\]", text, re.MULTILINE)
     layers = [row.removeprefix("src/").removeprefix("include/") for row in rows]
     assert layers == list(TABLE[tree]["layers"])
+
+
+def test_the_picture_is_drawn_from_the_table(tmp_path):
+    drawn = tmp_path / "layers.svg"
+    subprocess.run([sys.executable, str(ROOT / "tools/draw_layers.py"), str(drawn)], check=True)
+    same = drawn.read_text() == (ROOT / "docs/architecture.svg").read_text()
+    assert same, "layers.toml has changed: run python tools/draw_layers.py"
 
 
 # ------------------------------------------------------------------- the test finds what it is for
