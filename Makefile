@@ -14,7 +14,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip -qq --no-input
 TORCH := $(shell sed -n 's/^dependencies = .*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 CMAKE := $(BIN)/cmake -G Ninja -S . -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DSPYRE_WERROR=$(WERROR)
-CPP_FILES = $(shell find card torch_spyre/csrc -name '*.cpp' -o -name '*.h' -o -name '*.inc')
+CPP_FILES = $(shell find card torch_spyre/csrc tools -name '*.cpp' -o -name '*.h' -o -name '*.inc')
 RUN := $(BIN)/python
 NINJA := NINJA_STATUS="[build %f/%t] " $(BIN)/ninja -j $(JOBS)
 
