@@ -2,7 +2,6 @@
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/nonzero.h>
 #include <torch/library.h>
@@ -10,6 +9,7 @@
 #include "ops/index/eager_index.h"
 #include "program/eager_plan.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -19,19 +19,11 @@ using at::Tensor;
 // The number of true elements is the size of the result, which the host must know: it reads the
 // mask and lists their positions, as the device would have to wait for the host anyway.
 
-Tensor& nonzero_out(const Tensor& self, Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kLong,
-              "nonzero: Expected out tensor to have scalar type Long but got scalar type ",
-              out.scalar_type());
-  check_output("nonzero", out, self.options().dtype(at::kLong));
-  at::assert_no_overlap(out, self);
+Tensor& nonzero(const Tensor& self, Tensor& out) {
   const Tensor positions = at::nonzero(self.cpu());
-  at::native::resize_output(out, positions.sizes());
-  out.copy_(positions);
-  return out;
+  size_output("nonzero", out, positions.sizes(), self.options().dtype(at::kLong), {self});
+  return out.copy_(positions);
 }
-
-Tensor nonzero(const Tensor& self) { return at::nonzero(self.cpu()).to(self.device()); }
 
 /// `index` has offsets into `flat`, a vector; `dense` has one element for each.
 void run_flat(OpFunc op, const Tensor& flat, const Tensor& index, const Tensor& dense) {
@@ -46,25 +38,14 @@ void run_flat(OpFunc op, const Tensor& flat, const Tensor& index, const Tensor& 
   run_indexing(std::move(indexing));
 }
 
-Tensor& take_out(const Tensor& self, const Tensor& index, Tensor& out) {
+Tensor& take(const Tensor& self, const Tensor& index, Tensor& out) {
   TORCH_CHECK(index.scalar_type() == at::kLong,
               "take(): Expected a long tensor for index, but got ", index.scalar_type());
   TORCH_CHECK_INDEX(self.numel() > 0 || index.numel() == 0,
                     "take(): tried to take from an empty tensor");
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
-              "take(): self and out expected to have the same dtype, but got self.dtype = ",
-              self.dtype(), " and out.dtype = ", out.dtype());
-  check_output("take()", out, self.options());
-  at::assert_no_overlap(out, index);
-  at::assert_no_overlap(out, self);
-  at::native::resize_output(out, index.sizes());
+  size_output("take()", out, index.sizes(), self.options(), {index, self});
   run_flat(OpFunc::gather, self.reshape(-1), on_device(index, self.device()), out);
   return out;
-}
-
-Tensor take(const Tensor& self, const Tensor& index) {
-  Tensor out = at::empty(index.sizes(), self.options());
-  return take_out(self, index, out);
 }
 
 /// self.flatten()[index] = values, or += values. `index` is a vector, so that of several writes to
@@ -98,23 +79,13 @@ Tensor& put(Tensor& self, const Tensor& index, const Tensor& source, bool accumu
   return self;
 }
 
-Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
+Tensor& masked_select(const Tensor& self, const Tensor& mask, Tensor& out) {
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_select: expected BoolTensor for mask");
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
-              "masked_select(): self and result must have the same scalar type");
-  check_output("masked_select()", out, self.options());
-  at::assert_no_overlap(out, self);
-  at::assert_no_overlap(out, mask);
   const at::DimVector size = at::infer_size_dimvector(self.sizes(), mask.sizes());
   const Tensor offsets = true_offsets(on_device(mask, self.device()).expand(size));
-  at::native::resize_output(out, {offsets.numel()});
+  size_output("masked_select()", out, {offsets.numel()}, self.options(), {self, mask});
   if (offsets.numel() > 0) run_flat(OpFunc::gather, self.expand(size).reshape(-1), offsets, out);
   return out;
-}
-
-Tensor masked_select(const Tensor& self, const Tensor& mask) {
-  Tensor out = at::empty({0}, self.options());
-  return masked_select_out(self, mask, out);
 }
 
 Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
@@ -138,13 +109,13 @@ Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("nonzero", nonzero);
-  m.impl("nonzero.out", nonzero_out);
-  m.impl("take", take);
-  m.impl("take.out", take_out);
+  m.impl("nonzero", functional<nonzero>);
+  m.impl("nonzero.out", nonzero);
+  m.impl("take", functional<take>);
+  m.impl("take.out", take);
   m.impl("put_", put);
-  m.impl("masked_select", masked_select);
-  m.impl("masked_select.out", masked_select_out);
+  m.impl("masked_select", functional<masked_select>);
+  m.impl("masked_select.out", masked_select);
   m.impl("masked_scatter_", masked_scatter);
 }
 

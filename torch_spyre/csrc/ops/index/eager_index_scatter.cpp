@@ -19,12 +19,12 @@
 namespace spyre::eager {
 namespace {
 
+using at::Scalar;
 using at::Tensor;
 
 Tensor& gather_out(const Tensor& self, std::int64_t dim, const Tensor& index, bool sparse_grad,
                    Tensor& out) {
-  Outputs<at::meta::structured_gather> outputs(out);
-  outputs.meta(self, dim, index, sparse_grad);
+  shape_outputs<at::meta::structured_gather>(out, self, dim, index, sparse_grad);
   if (index.numel() == 0) return out;
   run_elements({.op = OpFunc::gather, .dim = dim, .index_error = false}, self, index, out);
   return out;
@@ -109,67 +109,32 @@ void reduce_into(RunAlong run, AlongDim how, Reduction reduction, bool include_s
   if (!total.is_same(out)) out.copy_(total);
 }
 
-void scatter_with(Reduction reduction, std::int64_t dim, const Tensor& index, const Tensor& source,
-                  const Tensor& out) {
-  if (reduction == Reduction::replace) {
-    if (index.numel() > 0)
-      run_elements({.op = OpFunc::scatter, .dim = dim, .index_error = false}, out, index, source);
-    return;
-  }
-  reduce_into(run_elements, {.op = OpFunc::scatter, .dim = dim, .index_error = false}, reduction,
-              /*include_self=*/true, index, source, out);
-}
+const Tensor& source_of(const Tensor& /*out*/, const Tensor& source) { return source; }
+Tensor source_of(const Tensor& out, const at::Scalar& value) { return number_like(out, value); }
 
-Tensor& scatter_src_out(const Tensor& self, std::int64_t dim, const Tensor& index,
-                        const Tensor& src, Tensor& out) {
-  Outputs<at::meta::structured_scatter_src> outputs(out);
-  outputs.meta(self, dim, index, src);
+/// `Source` is a tensor or a number; how it is combined follows from the op or a word.
+template <class Meta, Reduction fixed, class Source, class... Word>
+Tensor& scatter(const Tensor& self, std::int64_t dim, const Tensor& index, Source source,
+                Word... word, Tensor& out) {
+  shape_outputs<Meta>(out, self, dim, index, source, word...);
   start_from(self, out);
-  scatter_with(Reduction::replace, dim, index, src, out);
-  return out;
-}
-
-Tensor& scatter_value_out(const Tensor& self, std::int64_t dim, const Tensor& index,
-                          const at::Scalar& value, Tensor& out) {
-  Outputs<at::meta::structured_scatter_value> outputs(out);
-  outputs.meta(self, dim, index, value);
-  start_from(self, out);
-  scatter_with(Reduction::replace, dim, index, number_like(out, value), out);
-  return out;
-}
-
-Tensor& scatter_reduce_out(const Tensor& self, std::int64_t dim, const Tensor& index,
-                           const Tensor& src, c10::string_view reduce, Tensor& out) {
-  Outputs<at::meta::structured_scatter_reduce> outputs(out);
-  outputs.meta(self, dim, index, src, reduce);
-  start_from(self, out);
-  scatter_with(reduction_of(reduce), dim, index, src, out);
-  return out;
-}
-
-Tensor& scatter_value_reduce_out(const Tensor& self, std::int64_t dim, const Tensor& index,
-                                 const at::Scalar& value, c10::string_view reduce, Tensor& out) {
-  Outputs<at::meta::structured_scatter_value_reduce> outputs(out);
-  outputs.meta(self, dim, index, value, reduce);
-  start_from(self, out);
-  scatter_with(reduction_of(reduce), dim, index, number_like(out, value), out);
-  return out;
-}
-
-Tensor& scatter_add_out(const Tensor& self, std::int64_t dim, const Tensor& index,
-                        const Tensor& src, Tensor& out) {
-  Outputs<at::meta::structured_scatter_add> outputs(out);
-  outputs.meta(self, dim, index, src);
-  start_from(self, out);
-  scatter_with(Reduction::sum, dim, index, src, out);
+  const AlongDim how{.op = OpFunc::scatter, .dim = dim, .index_error = false};
+  const Reduction reduction = [&] {
+    if constexpr (sizeof...(word) == 0)
+      return fixed;
+    else
+      return reduction_of(word...);
+  }();
+  reduce_into(run_elements, how, reduction, /*include_self=*/true, index, source_of(out, source),
+              out);
   return out;
 }
 
 Tensor& scatter_reduce_two_out(const Tensor& self, std::int64_t dim, const Tensor& index,
                                const Tensor& src, c10::string_view reduce, bool include_self,
                                Tensor& out) {
-  Outputs<at::meta::structured_scatter_reduce_two> outputs(out);
-  outputs.meta(self, dim, index, src, reduce, include_self);
+  shape_outputs<at::meta::structured_scatter_reduce_two>(out, self, dim, index, src, reduce,
+                                                         include_self);
   start_from(self, out);
   reduce_into(run_elements, {.op = OpFunc::scatter, .dim = dim, .index_error = false},
               reduction_of(reduce), include_self, index, src, out);
@@ -180,8 +145,9 @@ Tensor& index_reduce_out(const Tensor& self, std::int64_t dim, const Tensor& ind
                          const Tensor& source, c10::string_view reduce, bool include_self,
                          Tensor& out) {
   TORCH_WARN_ONCE("index_reduce() is in beta and the API may change at any time.");
-  Outputs<at::meta::structured_index_reduce> outputs(out);
-  dim = outputs.meta(self, dim, index, source, reduce, include_self).dim;
+  dim = shape_outputs<at::meta::structured_index_reduce>(out, self, dim, index, source, reduce,
+                                                         include_self)
+            .dim;
   start_from(self, out);
   reduce_into(run_slices, {.op = OpFunc::scatter, .dim = dim}, reduction_of(reduce), include_self,
               index, source, out);
@@ -191,12 +157,17 @@ Tensor& index_reduce_out(const Tensor& self, std::int64_t dim, const Tensor& ind
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  namespace meta = at::meta;
   m.impl("gather.out", gather_out);
-  m.impl("scatter.src_out", scatter_src_out);
-  m.impl("scatter.value_out", scatter_value_out);
-  m.impl("scatter.reduce_out", scatter_reduce_out);
-  m.impl("scatter.value_reduce_out", scatter_value_reduce_out);
-  m.impl("scatter_add.out", scatter_add_out);
+  using Word = c10::string_view;
+  constexpr Reduction replace = Reduction::replace, sum = Reduction::sum;
+  m.impl("scatter.src_out", scatter<meta::structured_scatter_src, replace, const Tensor&>);
+  m.impl("scatter.value_out", scatter<meta::structured_scatter_value, replace, const Scalar&>);
+  m.impl("scatter.reduce_out",
+         scatter<meta::structured_scatter_reduce, replace, const Tensor&, Word>);
+  m.impl("scatter.value_reduce_out",
+         scatter<meta::structured_scatter_value_reduce, replace, const Scalar&, Word>);
+  m.impl("scatter_add.out", scatter<meta::structured_scatter_add, sum, const Tensor&>);
   m.impl("scatter_reduce.two_out", scatter_reduce_two_out);
   m.impl("index_reduce.out", index_reduce_out);
 }

@@ -1,7 +1,6 @@
 // A vector of indices for whole slices along one dimension: index_select, index_add, index_copy,
 // index_fill, embedding and its gradient, and what lists or folds slices.
 #include <ATen/MemoryOverlap.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_add_meta.h>
@@ -14,6 +13,7 @@
 #include "ops/index/eager_index.h"
 #include "program/eager_plan.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -27,30 +27,22 @@ void check_index_type(const char* name, const Tensor& index) {
 
 // -------------------------------------------------------------------------------- reading slices
 
-Tensor& index_select_out(const Tensor& self, std::int64_t dim, const Tensor& index, Tensor& out) {
+Tensor& index_select(const Tensor& self, std::int64_t dim, const Tensor& index, Tensor& out) {
   TORCH_CHECK_INDEX(index.dim() <= 1, "index_select(): Index is supposed to be a vector, but got ",
                     index.dim(), " dimensions.");
   check_index_type("index_select()", index);
-  check_output("index_select()", out, self.options());
   dim = c10::maybe_wrap_dim(dim, self.dim());
   if (self.dim() == 0)
     TORCH_CHECK(index.numel() == 1, "index_select(): Index to scalar can have only 1 value, got ",
                 index.numel(), " value(s)");
   at::DimVector size(self.sizes());
   if (self.dim() > 0) size[dim] = index.numel();
-  at::assert_no_overlap(out, self);
-  at::assert_no_overlap(out, index);
-  at::native::resize_output(out, size);
+  size_output("index_select()", out, size, self.options(), {self, index});
   if (out.numel() == 0) return out;
   TORCH_CHECK(self.dim() == 0 || self.size(dim) > 0,
               "index_select(): self indexing axis dim should be positive");
   run_slices({.op = OpFunc::indexselect, .dim = dim}, self, on_device(index, self.device()), out);
   return out;
-}
-
-Tensor index_select(const Tensor& self, std::int64_t dim, const Tensor& index) {
-  Tensor out = at::empty({0}, self.options());
-  return index_select_out(self, dim, index, out);
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& indices, std::int64_t /*padding_idx*/,
@@ -83,8 +75,7 @@ Tensor scaled(const Tensor& source, const at::Scalar& alpha) {
 
 Tensor& index_add_out(const Tensor& self, std::int64_t dim, const Tensor& index,
                       const Tensor& source, const at::Scalar& alpha, Tensor& out) {
-  Outputs<at::meta::structured_index_add> outputs(out);
-  dim = outputs.meta(self, dim, index, source, alpha).dim;
+  dim = shape_outputs<at::meta::structured_index_add>(out, self, dim, index, source, alpha).dim;
   start_from(self, out);
   const bool vector = out.dim() <= 1;  // of which the CPU has a kernel of its own
   if (index.numel() == 0 || (out.numel() == 0 && !vector)) return out;
@@ -97,8 +88,7 @@ Tensor& index_add_out(const Tensor& self, std::int64_t dim, const Tensor& index,
 
 Tensor& index_copy_out(const Tensor& self, std::int64_t dim, const Tensor& index,
                        const Tensor& source, Tensor& out) {
-  Outputs<at::meta::structured_index_copy> outputs(out);
-  dim = outputs.meta(self, dim, index, source).dim;
+  dim = shape_outputs<at::meta::structured_index_copy>(out, self, dim, index, source).dim;
   start_from(self, out);
   run_slices({.op = OpFunc::indexput, .dim = dim}, out, index, source);
   return out;
@@ -133,14 +123,8 @@ Tensor& index_fill_tensor(Tensor& self, std::int64_t dim, const Tensor& index,
 Tensor sums_of_rows(const Tensor& grad, const Tensor& indices, std::int64_t rows) {
   Tensor sums = at::zeros({rows, grad.size(-1)}, grad.options().dtype(at::kFloat));
   if (grad.numel() == 0) return sums;
-  Indexing indexing;
-  indexing.op = OpFunc::scatteradd;
-  indexing.size.assign({indices.numel(), grad.size(-1)});
-  indexing.dense = grad.reshape({indices.numel(), grad.size(-1)});
-  indexing.indexed = sums;
-  indexing.walks.assign({Indexing::kNone, 1});
-  indexing.coordinates.push_back({0, indices.reshape(-1), 0});
-  run_indexing(std::move(indexing));
+  const Tensor rows_of_grad = grad.reshape({indices.numel(), grad.size(-1)});
+  run_slices({.op = OpFunc::scatteradd, .dim = 0}, sums, indices.reshape(-1), rows_of_grad);
   return sums;
 }
 
@@ -168,8 +152,8 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<std::int64_t> outp
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("index_select", index_select);
-  m.impl("index_select.out", index_select_out);
+  m.impl("index_select", functional<index_select>);
+  m.impl("index_select.out", index_select);
   m.impl("embedding", embedding);
   m.impl("index_add.out", index_add_out);
   m.impl("index_copy.out", index_copy_out);

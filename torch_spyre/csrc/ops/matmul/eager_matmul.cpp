@@ -13,6 +13,7 @@
 
 #include "program/eager_plan.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 #include "tensor/spyre_dtypes.h"
 
 namespace spyre::eager {
@@ -54,99 +55,47 @@ void check_addend(const Tensor& self, const Tensor& product) {
               product.scalar_type());
 }
 
-void check_out(const Tensor& out, c10::IntArrayRef size, ScalarType dtype, c10::Device device) {
-  TORCH_CHECK(out.scalar_type() == dtype, "Expected out tensor to have dtype ", dtype, ", but got ",
-              out.scalar_type(), " instead");
-  TORCH_CHECK(out.device() == device, "Expected out tensor to have device ", device, ", but got ",
-              out.device(), " instead");
-  at::native::resize_output(out, size);
-}
-
 // ------------------------------------------------------------------------------- two dimensions
 
-template <class... Out>
-Tensor mm_into(const Tensor& self, const Tensor& mat2, const Out&... out) {
+Tensor& mm(const Tensor& self, const Tensor& mat2, Tensor& out) {
   check_operands("mm", self, mat2);
-  Outputs<at::meta::structured_mm> outputs(out...);
-  outputs.meta(self, mat2);
-  matmul(self, mat2, outputs[0]);
-  return outputs[0];
-}
-
-Tensor mm(const Tensor& self, const Tensor& mat2) { return mm_into(self, mat2); }
-Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  mm_into(self, mat2, out);
+  shape_outputs<at::meta::structured_mm>(out, self, mat2);
+  matmul(self, mat2, out);
   return out;
 }
 
-template <class... Out>
-Tensor addmm_into(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
-                  const Scalar& alpha, const Out&... out) {
+Tensor& addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+              const Scalar& alpha, Tensor& out) {
   check_operands("addmm", mat1, mat2);
-  Outputs<at::meta::structured_addmm> outputs(out...);
-  outputs.meta(self, mat1, mat2, beta, alpha);
-  const Tensor& result = outputs[0];
-  matmul(mat1, mat2, result, addend(self, result, beta), factor(alpha, result),
-         factor(beta, result));
-  return result;
-}
-
-Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
-             const Scalar& alpha) {
-  return addmm_into(self, mat1, mat2, beta, alpha);
-}
-Tensor& addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
-                  const Scalar& alpha, Tensor& out) {
-  addmm_into(self, mat1, mat2, beta, alpha, out);
+  shape_outputs<at::meta::structured_addmm>(out, self, mat1, mat2, beta, alpha);
+  matmul(mat1, mat2, out, addend(self, out, beta), factor(alpha, out), factor(beta, out));
   return out;
 }
 
 // ------------------------------------------------------------------------------------- batches
 
-template <class... Out>
-Tensor bmm_into(const Tensor& self, const Tensor& mat2, const Out&... out) {
+Tensor& bmm(const Tensor& self, const Tensor& mat2, Tensor& out) {
   check_operands("bmm", self, mat2);
-  Outputs<at::meta::structured_bmm> outputs(out...);
-  outputs.meta(self, mat2);
-  matmul(self, mat2, outputs[0]);
-  return outputs[0];
-}
-
-Tensor bmm(const Tensor& self, const Tensor& mat2) { return bmm_into(self, mat2); }
-Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  bmm_into(self, mat2, out);
+  shape_outputs<at::meta::structured_bmm>(out, self, mat2);
+  matmul(self, mat2, out);
   return out;
 }
 
-template <class... Out>
-Tensor baddbmm_into(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
-                    const Scalar& beta, const Scalar& alpha, const Out&... out) {
+Tensor& baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+                const Scalar& alpha, Tensor& out) {
   check_operands("baddbmm", batch1, batch2);
   // The shape function wants the expanded addend; sizes that do not fit are its to report.
   const bool three = batch1.dim() == 3 && batch2.dim() == 3;
   const Tensor whole = three ? self.expand({batch1.size(0), batch1.size(1), batch2.size(2)}) : self;
-  Outputs<at::meta::structured_baddbmm> outputs(out...);
-  outputs.meta(whole, batch1, batch2, beta, alpha);
+  shape_outputs<at::meta::structured_baddbmm>(out, whole, batch1, batch2, beta, alpha);
   check_addend(self, batch1);
-  const Tensor& result = outputs[0];
-  matmul(batch1, batch2, result, addend(whole, result, beta), factor(alpha, result),
-         factor(beta, result));
-  return result;
-}
-
-Tensor baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
-               const Scalar& alpha) {
-  return baddbmm_into(self, batch1, batch2, beta, alpha);
-}
-Tensor& baddbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
-                    const Scalar& beta, const Scalar& alpha, Tensor& out) {
-  baddbmm_into(self, batch1, batch2, beta, alpha, out);
+  matmul(batch1, batch2, out, addend(whole, out, beta), factor(alpha, out), factor(beta, out));
   return out;
 }
 
 /// The sum over batches is a product over batches and K.
-Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch2,
-                   const Scalar& beta, const Scalar& alpha, Tensor& out) {
+Tensor& addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
+               const Scalar& alpha, Tensor& out) {
   TORCH_CHECK(batch1.dim() == 3, "batch1 must be a 3D tensor");
   TORCH_CHECK(batch2.dim() == 3, "batch2 must be a 3D tensor");
   TORCH_CHECK(batch1.size(0) == batch2.size(0),
@@ -159,20 +108,8 @@ Tensor& addbmm_out(const Tensor& self, const Tensor& batch1, const Tensor& batch
   // In place on an addend that is broadcast, the result's shape replaces the addend's.
   const bool grows =
       out.is_same(self) && out.sizes() != c10::IntArrayRef{batch1.size(1), batch2.size(2)};
-  return addmm_out(grows ? self.clone() : self,
-                   batch1.transpose(0, 1).reshape({batch1.size(1), depth}),
-                   batch2.reshape({depth, batch2.size(2)}), beta, alpha, out);
-}
-
-Tensor addbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
-              const Scalar& alpha) {
-  Tensor out = at::empty({0}, batch1.options());
-  return addbmm_out(self, batch1, batch2, beta, alpha, out);
-}
-
-Tensor& addbmm_in_place(Tensor& self, const Tensor& batch1, const Tensor& batch2,
-                        const Scalar& beta, const Scalar& alpha) {
-  return addbmm_out(self, batch1, batch2, beta, alpha, self);
+  return addmm(grows ? self.clone() : self, batch1.transpose(0, 1).reshape({batch1.size(1), depth}),
+               batch2.reshape({depth, batch2.size(2)}), beta, alpha, out);
 }
 
 // ------------------------------------------------------------------------------------- vectors
@@ -182,8 +119,7 @@ Tensor& addbmm_in_place(Tensor& self, const Tensor& batch1, const Tensor& batch2
 Tensor& addmv_out(const Tensor& self, const Tensor& mat, const Tensor& vec, const Scalar& beta,
                   const Scalar& alpha, Tensor& out) {
   check_operands("addmv", mat, vec);
-  Outputs<at::meta::structured_addmv> outputs(out);
-  outputs.meta(self, mat, vec, beta, alpha);
+  shape_outputs<at::meta::structured_addmv>(out, self, mat, vec, beta, alpha);
   // mv() gives an addend that is not initialised, and a beta of 0.
   if (beta.toDouble() != 0) check_addend(self, mat);
   const Tensor row = out.unsqueeze(0);
@@ -234,25 +170,20 @@ c10::SmallVector<std::int64_t, 3> product_size(const Tensor& a, const Tensor& b)
 }
 
 template <int dim>
-Tensor& product_dtype_out(const Tensor& a, const Tensor& b, ScalarType dtype, Tensor& out) {
-  check_product(dim == 2 ? "mm" : "bmm", dim, a, b);
-  check_out(out, product_size(a, b), checked_out_dtype(a, dtype), a.device());
+Tensor& product_dtype(const Tensor& a, const Tensor& b, ScalarType dtype, Tensor& out) {
+  constexpr const char* name = dim == 2 ? "mm" : "bmm";
+  check_product(name, dim, a, b);
+  size_output(name, out, product_size(a, b), a.options().dtype(checked_out_dtype(a, dtype)));
   matmul(a, b, out);
   return out;
 }
 
 template <int dim>
-Tensor product_dtype(const Tensor& a, const Tensor& b, ScalarType dtype) {
-  Tensor out = at::empty({0}, a.options().dtype(dtype));
-  return product_dtype_out<dim>(a, b, dtype, out);
-}
-
-template <int dim>
-Tensor& add_product_dtype_out(const Tensor& self, const Tensor& a, const Tensor& b,
-                              ScalarType dtype, const Scalar& beta, const Scalar& alpha,
-                              Tensor& out) {
-  check_product(dim == 2 ? "addmm" : "baddbmm", dim, a, b);
-  check_out(out, product_size(a, b), checked_out_dtype(a, dtype), a.device());
+Tensor& add_product_dtype(const Tensor& self, const Tensor& a, const Tensor& b, ScalarType dtype,
+                          const Scalar& beta, const Scalar& alpha, Tensor& out) {
+  constexpr const char* name = dim == 2 ? "addmm" : "baddbmm";
+  check_product(name, dim, a, b);
+  size_output(name, out, product_size(a, b), a.options().dtype(checked_out_dtype(a, dtype)));
   TORCH_CHECK(self.scalar_type() == dtype || self.scalar_type() == a.scalar_type(),
               "self dtype must match either out_dtype or the dtype of the matrices, got ",
               self.scalar_type());
@@ -260,25 +191,13 @@ Tensor& add_product_dtype_out(const Tensor& self, const Tensor& a, const Tensor&
   return out;
 }
 
-template <int dim>
-Tensor add_product_dtype(const Tensor& self, const Tensor& a, const Tensor& b, ScalarType dtype,
-                         const Scalar& beta, const Scalar& alpha) {
-  Tensor out = at::empty({0}, a.options().dtype(dtype));
-  return add_product_dtype_out<dim>(self, a, b, dtype, beta, alpha, out);
-}
-
-Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+Tensor& int_mm(const Tensor& self, const Tensor& mat2, Tensor& out) {
   check_product("_int_mm", 2, self, mat2);
   TORCH_CHECK(self.scalar_type() == ScalarType::Char, "Expected self dtype to be int8 but got ",
               self.scalar_type());
-  check_out(out, product_size(self, mat2), ScalarType::Int, self.device());
+  size_output("_int_mm", out, product_size(self, mat2), self.options().dtype(ScalarType::Int));
   matmul(self, mat2, out);
   return out;
-}
-
-Tensor int_mm(const Tensor& self, const Tensor& mat2) {
-  Tensor out = at::empty({0}, self.options().dtype(ScalarType::Int));
-  return int_mm_out(self, mat2, out);
 }
 
 /// Scales are tensors, one for all or one a row of `self` and a column of `mat2`.
@@ -319,30 +238,30 @@ Tensor scaled_mm(const Tensor& self, const Tensor& mat2, const Tensor& scale_a,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("mm", &mm);
-  library.impl("mm.out", &mm_out);
-  library.impl("addmm", &addmm);
-  library.impl("addmm.out", &addmm_out);
-  library.impl("bmm", &bmm);
-  library.impl("bmm.out", &bmm_out);
-  library.impl("baddbmm", &baddbmm);
-  library.impl("baddbmm.out", &baddbmm_out);
-  library.impl("addbmm", &addbmm);
-  library.impl("addbmm.out", &addbmm_out);
-  library.impl("addbmm_", &addbmm_in_place);
+  library.impl("mm", functional<mm>);
+  library.impl("mm.out", mm);
+  library.impl("addmm", functional<addmm>);
+  library.impl("addmm.out", addmm);
+  library.impl("bmm", functional<bmm>);
+  library.impl("bmm.out", bmm);
+  library.impl("baddbmm", functional<baddbmm>);
+  library.impl("baddbmm.out", baddbmm);
+  library.impl("addbmm", functional<addbmm>);
+  library.impl("addbmm.out", addbmm);
+  library.impl("addbmm_", in_place<addbmm>);
   library.impl("addmv.out", &addmv_out);
   library.impl("dot", &dot);
   library.impl("vdot", &dot);
-  library.impl("mm.dtype", &product_dtype<2>);
-  library.impl("mm.dtype_out", &product_dtype_out<2>);
-  library.impl("bmm.dtype", &product_dtype<3>);
-  library.impl("bmm.dtype_out", &product_dtype_out<3>);
-  library.impl("addmm.dtype", &add_product_dtype<2>);
-  library.impl("addmm.dtype_out", &add_product_dtype_out<2>);
-  library.impl("baddbmm.dtype", &add_product_dtype<3>);
-  library.impl("baddbmm.dtype_out", &add_product_dtype_out<3>);
-  library.impl("_int_mm", &int_mm);
-  library.impl("_int_mm.out", &int_mm_out);
+  library.impl("mm.dtype", functional<product_dtype<2>>);
+  library.impl("mm.dtype_out", product_dtype<2>);
+  library.impl("bmm.dtype", functional<product_dtype<3>>);
+  library.impl("bmm.dtype_out", product_dtype<3>);
+  library.impl("addmm.dtype", functional<add_product_dtype<2>>);
+  library.impl("addmm.dtype_out", add_product_dtype<2>);
+  library.impl("baddbmm.dtype", functional<add_product_dtype<3>>);
+  library.impl("baddbmm.dtype_out", add_product_dtype<3>);
+  library.impl("_int_mm", functional<int_mm>);
+  library.impl("_int_mm.out", int_mm);
   library.impl("_scaled_mm", &scaled_mm);
 }
 

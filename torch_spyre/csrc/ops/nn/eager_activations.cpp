@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "ops/pointwise/eager_pointwise_kernels.h"
+#include "tensor/eager_structured.h"
 
 namespace spyre::eager {
 namespace {
@@ -15,34 +16,14 @@ namespace {
 using at::Tensor;
 using c10::Scalar;
 
-Tensor hardswish(const Tensor& self) {
-  Tensor out = at::empty_like(self);
-  return activation(OpFunc::hardswish, self, out);
-}
-Tensor& hardswish_(Tensor& self) { return activation(OpFunc::hardswish, self, self); }
-
 Tensor& clip(const Tensor& self, const Scalar& low, const Scalar& high, Tensor& out) {
   TORCH_CHECK(self.scalar_type() != at::kBool, "Bool inputs not supported for hardtanh");
   return activation(OpFunc::clip, self, out, {low.toDouble(), high.toDouble()});
 }
-Tensor hardtanh(const Tensor& self, const Scalar& low, const Scalar& high) {
-  Tensor out = at::empty_like(self);
-  return clip(self, low, high, out);
-}
-Tensor& hardtanh_(Tensor& self, const Scalar& low, const Scalar& high) {
-  return clip(self, low, high, self);
-}
-
-Tensor& relu_into(const Tensor& self, Tensor& out) {
+Tensor& relu(const Tensor& self, Tensor& out) {
   TORCH_CHECK(self.scalar_type() != at::kBool, "Boolean inputs not supported for relu");
-  pointwise(OpFunc::relufwd, out, {self}, self.scalar_type());
-  return out;
+  return activation(OpFunc::relufwd, self, out);
 }
-Tensor relu(const Tensor& self) {
-  Tensor out = at::empty_like(self);
-  return relu_into(self, out);
-}
-Tensor& relu_(Tensor& self) { return relu_into(self, self); }
 
 Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
   const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
@@ -75,13 +56,9 @@ Tensor& softshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
 }
 
 /// The second result is what the CPU's backward op would want to have kept; the card's does not.
-std::tuple<Tensor&, Tensor&> log_sigmoid_out(const Tensor& self, Tensor& out, Tensor& buffer) {
-  activation(OpFunc::logsigmoid, self, out);
-  return {out, buffer};
-}
-std::tuple<Tensor, Tensor> log_sigmoid(const Tensor& self) {
-  Tensor out = at::empty_like(self);
-  return {activation(OpFunc::logsigmoid, self, out), at::empty({0}, self.options())};
+std::tuple<Tensor&, Tensor&> log_sigmoid(const Tensor& self, Tensor& out, Tensor& buffer) {
+  if (!buffer.defined()) buffer = at::empty({0}, self.options());
+  return {activation(OpFunc::logsigmoid, self, out), buffer};
 }
 
 /// The two halves along `dim`, of the input or of its gradient.
@@ -92,27 +69,21 @@ std::pair<Tensor, Tensor> halves(const Tensor& whole, std::int64_t dim) {
 
 Tensor& glu(const Tensor& self, std::int64_t dim, Tensor& out) {
   const auto [value, gate] = halves(self, dim);
-  check_same_dtype(self, out);
-  fit(out, value, gate);
+  fit_like(self, out, value, gate);
   pointwise(OpFunc::glu, out, {value, gate}, self.scalar_type());
   return out;
 }
-Tensor& glu_backward_out(const Tensor& grad, const Tensor& self, std::int64_t dim, Tensor& out) {
+Tensor& glu_backward(const Tensor& grad, const Tensor& self, std::int64_t dim, Tensor& out) {
   TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
   TORCH_CHECK(self.size(dim) % 2 == 0, "Halving dimension must be even, but dimension ", dim,
               " is size ", self.size(dim));
-  resize_to(out, self.sizes());
+  size_output("glu_backward", out, self.sizes(), self.options());
   const auto [value, gate] = halves(self, dim);
   const auto [value_grad, gate_grad] = halves(out, dim);
   pointwise(OpFunc::glu, value_grad, {grad, gate}, self.scalar_type());
   pointwise(OpFunc::glubwd, gate_grad, {grad, value, gate}, self.scalar_type());
   return out;
 }
-Tensor glu_backward(const Tensor& grad, const Tensor& self, std::int64_t dim) {
-  Tensor out = at::empty(self.sizes(), self.options());
-  return glu_backward_out(grad, self, dim, out);
-}
-
 Tensor prelu(const Tensor& self, const Tensor& weight) {
   Tensor out = at::empty_like(self);
   pointwise(OpFunc::prelu, out, {self, weight}, self.scalar_type());
@@ -156,33 +127,16 @@ Tensor& softplus_backward(const Tensor& grad, const Tensor& self, const Scalar& 
   return derivative(OpFunc::softplusbwd, grad, self, out, {beta.toDouble(), threshold.toDouble()});
 }
 
-Tensor& hardtanh_backward_out(const Tensor& grad, const Tensor& self, const Scalar& low,
-                              const Scalar& high, Tensor& out) {
+Tensor& hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& low,
+                          const Scalar& high, Tensor& out) {
   return derivative(OpFunc::hardtanhbwd, grad, self, out, {low.toDouble(), high.toDouble()});
 }
-Tensor hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& low,
-                         const Scalar& high) {
-  Tensor out = at::empty_like(self);
-  return hardtanh_backward_out(grad, self, low, high, out);
-}
-
 Tensor& shrink_backward(const Tensor& grad, const Tensor& self, const Scalar& lambda, Tensor& out) {
   return derivative(OpFunc::shrinkbwd, grad, self, out, {lambda.toDouble()});
 }
 
-/// For ops without a structured kernel.
-template <OpFunc op>
-Tensor backward_of(const Tensor& grad, const Tensor& self) {
-  Tensor out = at::empty_like(self);
-  return backward<op>(grad, self, out);
-}
-
-Tensor& log_sigmoid_backward_out(const Tensor& grad, const Tensor& self, const Tensor&,
-                                 Tensor& out) {
-  return backward<OpFunc::logsigmoidbwd>(grad, self, out);
-}
-Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&) {
-  Tensor out = at::empty_like(grad);
+Tensor& log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&, Tensor& out) {
+  if (!out.defined()) out = at::empty_like(grad);
   return backward<OpFunc::logsigmoidbwd>(grad, self, out);
 }
 
@@ -193,13 +147,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mish.out", &activated<OpFunc::mish>);
   m.impl("hardswish.out", &activated<OpFunc::hardswish>);
   m.impl("hardsigmoid.out", &activated<OpFunc::hardsigmoid>);
-  m.impl("hardswish", &hardswish);
-  m.impl("hardswish_", &hardswish_);
-  m.impl("hardtanh", &hardtanh);
+  m.impl("hardswish", functional<activated<OpFunc::hardswish>>);
+  m.impl("hardswish_", in_place<activated<OpFunc::hardswish>>);
+  m.impl("hardtanh", functional<clip>);
   m.impl("hardtanh.out", &clip);
-  m.impl("hardtanh_", &hardtanh_);
-  m.impl("relu", &relu);
-  m.impl("relu_", &relu_);
+  m.impl("hardtanh_", in_place<clip>);
+  m.impl("relu", functional<relu>);
+  m.impl("relu_", in_place<relu>);
   m.impl("gelu.out", &gelu);
   m.impl("leaky_relu.out", &leaky_relu);
   m.impl("elu.out", &elu);
@@ -207,8 +161,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("threshold.out", &threshold);
   m.impl("hardshrink.out", &hardshrink);
   m.impl("softshrink.out", &softshrink);
-  m.impl("log_sigmoid_forward", &log_sigmoid);
-  m.impl("log_sigmoid_forward.output", &log_sigmoid_out);
+  m.impl("log_sigmoid_forward", functional<log_sigmoid>);
+  m.impl("log_sigmoid_forward.output", log_sigmoid);
   m.impl("glu.out", &glu);
   m.impl("_prelu_kernel", &prelu);
 
@@ -223,14 +177,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("hardsigmoid_backward.grad_input", &backward<OpFunc::hardsigmoidbwd>);
   m.impl("hardshrink_backward.grad_input", &shrink_backward);
   m.impl("softshrink_backward.grad_input", &shrink_backward);
-  m.impl("hardswish_backward", &backward_of<OpFunc::hardswishbwd>);
-  m.impl("mish_backward", &backward_of<OpFunc::mishbwd>);
-  m.impl("hardtanh_backward", &hardtanh_backward);
-  m.impl("hardtanh_backward.grad_input", &hardtanh_backward_out);
-  m.impl("log_sigmoid_backward", &log_sigmoid_backward);
-  m.impl("log_sigmoid_backward.grad_input", &log_sigmoid_backward_out);
-  m.impl("glu_backward", &glu_backward);
-  m.impl("glu_backward.grad_input", &glu_backward_out);
+  m.impl("hardswish_backward", functional<backward<OpFunc::hardswishbwd>>);
+  m.impl("mish_backward", functional<backward<OpFunc::mishbwd>>);
+  m.impl("hardtanh_backward", functional<hardtanh_backward>);
+  m.impl("hardtanh_backward.grad_input", hardtanh_backward);
+  m.impl("log_sigmoid_backward", functional<log_sigmoid_backward>);
+  m.impl("log_sigmoid_backward.grad_input", log_sigmoid_backward);
+  m.impl("glu_backward", functional<glu_backward>);
+  m.impl("glu_backward.grad_input", glu_backward);
   m.impl("_prelu_kernel_backward", &prelu_backward);
 }
 

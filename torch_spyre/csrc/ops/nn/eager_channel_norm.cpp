@@ -3,7 +3,6 @@
 #include <array>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -138,8 +137,7 @@ std::tuple<Tensor&, Tensor&, Tensor&> batch_norm_out(
     double epsilon, Tensor& out, Tensor& saved_mean, Tensor& saved_scale) {
   const auto results = batch_norm(input, weight, bias, mean, variance, training, momentum, epsilon);
   const auto give = [](Tensor& target, const Tensor& result) {
-    check_output("native_batch_norm", target, result.options());
-    at::native::resize_output(target, result.sizes());
+    size_output("native_batch_norm", target, result.sizes(), result.options());
     target.copy_(result);
   };
   give(out, std::get<0>(results));
@@ -380,8 +378,7 @@ Tensor& renorm_(Tensor& self, const at::Scalar& p, std::int64_t dim, const at::S
 
 Tensor& renorm_out(const Tensor& self, const at::Scalar& p, std::int64_t dim,
                    const at::Scalar& maxnorm, Tensor& out) {
-  Outputs<at::meta::structured_renorm> outputs(out);
-  outputs.meta(self, p, dim, maxnorm);
+  shape_outputs<at::meta::structured_renorm>(out, self, p, dim, maxnorm);
   at::assert_no_partial_overlap(out, self);
   return out.copy_(renormed(self, p, dim, maxnorm));
 }

@@ -4,7 +4,6 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/neg.h>
@@ -17,6 +16,7 @@
 #include "ops/index/eager_index.h"
 #include "program/eager_plan.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -110,10 +110,10 @@ std::tuple<Tensor&, Tensor&> nll_loss_out(const Tensor& self, const Tensor& targ
                                           std::int64_t reduction, std::int64_t ignore_index,
                                           Tensor& output, Tensor& total_weight) {
   const Tensor weights = weight.value_or(Tensor());
-  Outputs<at::meta::structured_nll_loss_forward, 2> outputs(output, total_weight);
-  outputs.meta(self, target,
-               weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(),
-               reduction, ignore_index);
+  shape_outputs<at::meta::structured_nll_loss_forward>(
+      {output, total_weight}, self, target,
+      weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(), reduction,
+      ignore_index);
   loss(self, target, weights, reduction, ignore_index, output, total_weight);
   return {output, total_weight};
 }
@@ -123,10 +123,10 @@ Tensor& nll_loss_backward_out(const Tensor& grad_output, const Tensor& self, con
                               std::int64_t ignore_index, const Tensor& total_weight,
                               Tensor& grad_input) {
   const Tensor weights = weight.value_or(Tensor());
-  Outputs<at::meta::structured_nll_loss_backward> outputs(grad_input);
-  outputs.meta(grad_output, self, target,
-               weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(),
-               reduction, ignore_index, total_weight);
+  shape_outputs<at::meta::structured_nll_loss_backward>(
+      grad_input, grad_output, self, target,
+      weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(), reduction,
+      ignore_index, total_weight);
   loss_backward(grad_output, self, target, weights, reduction, ignore_index, total_weight,
                 grad_input);
   return grad_input;
@@ -148,45 +148,29 @@ void check_images(const Tensor& self, const Tensor& target, const Tensor& weight
               "size mismatch (got input: ", self.sizes(), " , target: ", target.sizes());
 }
 
-std::tuple<Tensor&, Tensor&> nll_loss2d_out(const Tensor& self, const Tensor& target,
-                                            const std::optional<Tensor>& weight,
-                                            std::int64_t reduction, std::int64_t ignore_index,
-                                            Tensor& output, Tensor& total_weight) {
+std::tuple<Tensor&, Tensor&> nll_loss2d(const Tensor& self, const Tensor& target,
+                                        const std::optional<Tensor>& weight, std::int64_t reduction,
+                                        std::int64_t ignore_index, Tensor& output,
+                                        Tensor& total_weight) {
   const Tensor weights = weight.value_or(Tensor());
   check_images(self, target, weights);
-  at::native::resize_output(output,
-                            reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef());
-  at::native::resize_output(total_weight, {});
+  const bool single = reduction != at::Reduction::None;
+  size_output("nll_loss2d", output, single ? at::IntArrayRef() : target.sizes(), self.options());
+  size_output("nll_loss2d", total_weight, {}, self.options());
   loss(self, target, weights, reduction, ignore_index, output, total_weight);
   return {output, total_weight};
 }
 
-std::tuple<Tensor, Tensor> nll_loss2d(const Tensor& self, const Tensor& target,
-                                      const std::optional<Tensor>& weight, std::int64_t reduction,
-                                      std::int64_t ignore_index) {
-  Tensor output = at::empty({0}, self.options()), total_weight = at::empty({0}, self.options());
-  nll_loss2d_out(self, target, weight, reduction, ignore_index, output, total_weight);
-  return {output, total_weight};
-}
-
-Tensor& nll_loss2d_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
-                                const std::optional<Tensor>& weight, std::int64_t reduction,
-                                std::int64_t ignore_index, const Tensor& total_weight,
-                                Tensor& grad_input) {
+Tensor& nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                            const std::optional<Tensor>& weight, std::int64_t reduction,
+                            std::int64_t ignore_index, const Tensor& total_weight,
+                            Tensor& grad_input) {
   const Tensor weights = weight.value_or(Tensor());
   check_images(self, target, weights);
-  at::native::resize_output(grad_input, self.sizes());
+  size_output("nll_loss2d", grad_input, self.sizes(), self.options());
   loss_backward(grad_output, self, target, weights, reduction, ignore_index, total_weight,
                 grad_input);
   return grad_input;
-}
-
-Tensor nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
-                           const std::optional<Tensor>& weight, std::int64_t reduction,
-                           std::int64_t ignore_index, const Tensor& total_weight) {
-  Tensor grad_input = at::empty({0}, self.options());
-  return nll_loss2d_backward_out(grad_output, self, target, weight, reduction, ignore_index,
-                                 total_weight, grad_input);
 }
 
 }  // namespace
@@ -194,10 +178,10 @@ Tensor nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nll_loss_forward.output", nll_loss_out);
   m.impl("nll_loss_backward.grad_input", nll_loss_backward_out);
-  m.impl("nll_loss2d_forward", nll_loss2d);
-  m.impl("nll_loss2d_forward.output", nll_loss2d_out);
-  m.impl("nll_loss2d_backward", nll_loss2d_backward);
-  m.impl("nll_loss2d_backward.grad_input", nll_loss2d_backward_out);
+  m.impl("nll_loss2d_forward", functional<nll_loss2d>);
+  m.impl("nll_loss2d_forward.output", nll_loss2d);
+  m.impl("nll_loss2d_backward", functional<nll_loss2d_backward>);
+  m.impl("nll_loss2d_backward.grad_input", nll_loss2d_backward);
 }
 
 }  // namespace spyre::eager

@@ -27,16 +27,16 @@ Tensor& loss(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs, std::
              std::vector<double> constants, at::ScalarType dtype) {
   const Tensor &self = *inputs.begin(), &target = *(inputs.begin() + 1);
   const auto size = at::infer_size(self.sizes(), target.sizes());
-  check_dtype(op_info(op).name, self);
-  check_output(op_info(op).name, out, self.options().dtype(dtype));
+  const char* const name = op_info(op).name;
+  check_dtype(name, self);
   if (reduction == at::Reduction::None) {
-    resize_to(out, size);
+    size_output(name, out, size, self.options().dtype(dtype));
     pointwise(op, out, inputs, at::kFloat, std::move(constants));
     return out;
   }
   const Tensor elements = at::empty(size, self.options().dtype(at::kFloat));
   pointwise(op, elements, inputs, at::kFloat, std::move(constants));
-  resize_to(out, {});
+  size_output(name, out, {}, self.options().dtype(dtype));
   return out.copy_(reduction == at::Reduction::Mean ? at::mean(elements) : at::sum(elements));
 }
 
@@ -45,15 +45,10 @@ double norm(const Tensor& self, std::int64_t reduction) {
   return reduction == at::Reduction::Mean ? 1.0 / static_cast<double>(self.numel()) : 1.0;
 }
 
-/// The gradient of `self`, of the size that it was broadcast to.
-Tensor empty_gradient(const Tensor& self, const Tensor& target) {
-  return at::empty(at::infer_size(self.sizes(), target.sizes()), self.options());
-}
-
 Tensor& derivative(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs,
                    std::vector<double> constants) {
   const Tensor &self = *(inputs.begin() + 1), &target = *(inputs.begin() + 2);
-  resize_to(out, at::infer_size(self.sizes(), target.sizes()));
+  size_output(op_info(op).name, out, at::infer_size(self.sizes(), target.sizes()), self.options());
   pointwise(op, out, inputs, at::kFloat, std::move(constants));
   return out;
 }
@@ -64,16 +59,10 @@ Tensor& mse(const Tensor& self, const Tensor& target, std::int64_t reduction, Te
   return loss(OpFunc::squareddifference, out, {self, target}, reduction, {},
               at::result_type(self, target));
 }
-Tensor& mse_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
-                         std::int64_t reduction, Tensor& out) {
+Tensor& mse_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                     std::int64_t reduction, Tensor& out) {
   return derivative(OpFunc::msebwd, out, {grad, self, target}, {2 * norm(self, reduction)});
 }
-Tensor mse_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
-                    std::int64_t reduction) {
-  Tensor out = empty_gradient(self, target);
-  return mse_backward_out(grad, self, target, reduction, out);
-}
-
 // ----------------------------------------------------------------------------- smooth l1 and huber
 
 Tensor& smooth_l1(const Tensor& self, const Tensor& target, std::int64_t reduction, double beta,
@@ -86,15 +75,12 @@ Tensor& smooth_l1_backward(const Tensor& grad, const Tensor& self, const Tensor&
   return derivative(OpFunc::smoothl1bwd, out, {grad, self, target}, {norm(self, reduction), beta});
 }
 
-Tensor& huber_out(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta,
-                  Tensor& out) {
+Tensor& huber(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta,
+              Tensor& out) {
   TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta.");
+  if (!out.defined() && reduction == at::Reduction::None)
+    out = result_of({self, target}, self.options());
   return loss(OpFunc::huber, out, {self, target}, reduction, {delta}, self.scalar_type());
-}
-Tensor huber(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta) {
-  Tensor out = reduction == at::Reduction::None ? result_of({self, target}, self.options())
-                                                : at::empty({0}, self.options());
-  return huber_out(self, target, reduction, delta, out);
 }
 Tensor& huber_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
                        std::int64_t reduction, double delta, Tensor& out) {
@@ -123,43 +109,33 @@ void check_probabilities(const Tensor& self, const Tensor& target, const Weight&
   TORCH_CHECK(false, "all elements of target should be between 0 and 1");
 }
 
-Tensor& cross_entropy_out(const Tensor& self, const Tensor& target, const Weight& weight,
-                          std::int64_t reduction, Tensor& out) {
+Tensor& cross_entropy(const Tensor& self, const Tensor& target, const Weight& weight,
+                      std::int64_t reduction, Tensor& out) {
   check_probabilities(self, target, weight);
   return loss(OpFunc::bce, out, {self, target, weight_or_one(weight)}, reduction, {},
               self.scalar_type());
 }
-Tensor cross_entropy(const Tensor& self, const Tensor& target, const Weight& weight,
-                     std::int64_t reduction) {
-  Tensor out = at::empty({0}, self.options());
-  return cross_entropy_out(self, target, weight, reduction, out);
-}
-Tensor& cross_entropy_backward_out(const Tensor& grad, const Tensor& self, const Tensor& target,
-                                   const Weight& weight, std::int64_t reduction, Tensor& out) {
+Tensor& cross_entropy_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                               const Weight& weight, std::int64_t reduction, Tensor& out) {
+  if (!out.defined()) out = at::empty_like(self);
   return derivative(OpFunc::bcebwd, out, {grad, self, target, weight_or_one(weight)},
                     {norm(self, reduction)});
 }
-Tensor cross_entropy_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
-                              const Weight& weight, std::int64_t reduction) {
-  Tensor out = at::empty_like(self);
-  return cross_entropy_backward_out(grad, self, target, weight, reduction, out);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mse_loss.out", &mse);
-  m.impl("mse_loss_backward", &mse_backward);
-  m.impl("mse_loss_backward.grad_input", &mse_backward_out);
+  m.impl("mse_loss_backward", functional<mse_backward>);
+  m.impl("mse_loss_backward.grad_input", mse_backward);
   m.impl("smooth_l1_loss.out", &smooth_l1);
   m.impl("smooth_l1_loss_backward.grad_input", &smooth_l1_backward);
-  m.impl("huber_loss", &huber);
-  m.impl("huber_loss.out", &huber_out);
+  m.impl("huber_loss", functional<huber>);
+  m.impl("huber_loss.out", huber);
   m.impl("huber_loss_backward.out", &huber_backward);
-  m.impl("binary_cross_entropy", &cross_entropy);
-  m.impl("binary_cross_entropy.out", &cross_entropy_out);
-  m.impl("binary_cross_entropy_backward", &cross_entropy_backward);
-  m.impl("binary_cross_entropy_backward.grad_input", &cross_entropy_backward_out);
+  m.impl("binary_cross_entropy", functional<cross_entropy>);
+  m.impl("binary_cross_entropy.out", cross_entropy);
+  m.impl("binary_cross_entropy_backward", functional<cross_entropy_backward>);
+  m.impl("binary_cross_entropy_backward.grad_input", cross_entropy_backward);
 }
 
 }  // namespace spyre::eager

@@ -7,9 +7,11 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/result_type.h>
 
 #include "ops/pointwise/eager_pointwise.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 
@@ -77,11 +79,18 @@ at::Tensor& unary(const at::Tensor& self, at::Tensor& out) {
   return out;
 }
 
+/// An output of the dtype of `self`, as large as the inputs are together.
+template <class... Inputs>
+void fit_like(const at::Tensor& self, at::Tensor& out, const Inputs&... inputs) {
+  if (!out.defined()) out = at::empty_like(self);
+  check_same_dtype(self, out);
+  fit(out, inputs...);
+}
+
 /// An activation: op(a, constants...) in the dtype of a.
 inline at::Tensor& activation(OpFunc op, const at::Tensor& self, at::Tensor& out,
                               std::vector<double> constants = {}) {
-  check_same_dtype(self, out);
-  fit(out, self);
+  fit_like(self, out, self);
   pointwise(op, out, {self}, self.scalar_type(), std::move(constants));
   return out;
 }
@@ -100,18 +109,25 @@ at::Tensor& binary(const at::Tensor& self, const at::Tensor& other, at::Tensor& 
   return out;
 }
 
-/// Whether a op b: true or false, or 1 or 0 in any dtype.
+/// Whether op(a): true or false, or 1 or 0 in any dtype.
+template <OpFunc op>
+at::Tensor& holds(const at::Tensor& self, at::Tensor& out) {
+  if (!out.defined()) out = result_of({self}, self.options().dtype(at::kBool));
+  fit(out, self);
+  pointwise(op, out, {self}, self.scalar_type());
+  return out;
+}
+
+/// Whether a op b: the same.
 template <OpFunc op>
 at::Tensor& compare(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
+  if (!out.defined()) {
+    const at::Tensor& on_card = self.is_cpu() ? other : self;
+    out = result_of({self, other}, on_card.options().dtype(at::kBool));
+  }
   fit(out, self, other);
   pointwise(op, out, {self, other}, at::result_type(self, other));
   return out;
-}
-template <OpFunc op>
-at::Tensor compared(const at::Tensor& self, const at::Tensor& other) {
-  const at::Tensor& on_card = self.is_cpu() ? other : self;
-  at::Tensor out = result_of({self, other}, on_card.options().dtype(at::kBool));
-  return compare<op>(self, other, out);
 }
 
 template <OpFunc op>
@@ -134,8 +150,7 @@ at::Tensor& binary_float(const at::Tensor& self, const at::Tensor& other, at::Te
 /// Of the gradient and what the forward op saved.
 inline at::Tensor& derivative(OpFunc op, const at::Tensor& grad, const at::Tensor& saved,
                               at::Tensor& out, std::vector<double> constants = {}) {
-  check_same_dtype(saved, out);
-  fit(out, grad, saved);
+  fit_like(saved, out, grad, saved);
   pointwise(op, out, {grad, saved}, saved.scalar_type(), std::move(constants));
   return out;
 }

@@ -136,8 +136,8 @@ Tensor& addr_out(const Tensor& self, const Tensor& a, const Tensor& b, const Sca
   return out.copy_(result);
 }
 
-Tensor abs(const Tensor& self) {
-  Tensor out = result_of({self}, self.options());
+Tensor& abs(const Tensor& self, Tensor& out) {
+  if (!out.defined()) out = result_of({self}, self.options());
   return unary<OpFunc::abs>(self, out);
 }
 
@@ -152,13 +152,12 @@ Tensor rsub(const Tensor& self, const Tensor& other, const Scalar& alpha) {
   return at::sub(other, self, alpha);
 }
 
-Tensor floor_divide(const Tensor& self, const Tensor& other) {
-  const Tensor& on_card = is_spyre(self) ? self : other;
-  Tensor out = result_of({self, other}, on_card.options().dtype(at::result_type(self, other)));
+Tensor& floor_divide(const Tensor& self, const Tensor& other, Tensor& out) {
+  if (!out.defined()) {
+    const Tensor& on_card = is_spyre(self) ? self : other;
+    out = result_of({self, other}, on_card.options().dtype(at::result_type(self, other)));
+  }
   return binary<OpFunc::floordivide>(self, other, out);
-}
-Tensor& floor_divide_(Tensor& self, const Tensor& other) {
-  return binary<OpFunc::floordivide>(self, other, self);
 }
 
 /// The dtype in which PyTorch would compute.
@@ -203,22 +202,18 @@ Tensor& heaviside(const Tensor& self, const Tensor& values, Tensor& out) {
   return binary<OpFunc::heaviside>(self, values, out);
 }
 
-Tensor& where_out(const Tensor& condition, const Tensor& self, const Tensor& other, Tensor& out) {
+Tensor& where(const Tensor& condition, const Tensor& self, const Tensor& other, Tensor& out) {
+  const c10::ScalarType common = at::result_type(self, other);
   TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
               "where expected condition to be a boolean tensor, but got a tensor with dtype ",
               condition.scalar_type());
-  TORCH_CHECK(out.scalar_type() == at::result_type(self, other), "Expected out type to be ",
-              at::result_type(self, other), " but got ", out.scalar_type());
+  if (!out.defined()) out = result_of({condition, self, other}, condition.options().dtype(common));
+  TORCH_CHECK(out.scalar_type() == common, "Expected out type to be ", common, " but got ",
+              out.scalar_type());
   fit(out, condition, self, other);
   pointwise(OpFunc::where3, out, {condition, self, other}, out.scalar_type());
   return out;
 }
-Tensor where(const Tensor& condition, const Tensor& self, const Tensor& other) {
-  Tensor out =
-      result_of({condition, self, other}, condition.options().dtype(at::result_type(self, other)));
-  return where_out(condition, self, other, out);
-}
-
 Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value) {
   TORCH_CHECK(value.dim() == 0,
               "masked_fill_ only supports a 0-dimensional value tensor, but got "
@@ -254,27 +249,9 @@ Tensor& masked_fill_scalar(Tensor& self, const Tensor& mask, const Scalar& value
   return masked_fill_tensor(self, mask, number(element(value, self.scalar_type())));
 }
 
-template <OpFunc op>
-Tensor test(const Tensor& self) {
-  Tensor out = result_of({self}, self.options().dtype(at::kBool));
-  pointwise(op, out, {self}, self.scalar_type());
-  return out;
-}
-
 Tensor& signbit(const Tensor& self, Tensor& out) {
   TORCH_CHECK(out.scalar_type() == at::kBool, "signbit does not support non-boolean outputs.");
-  fit(out, self);
-  pointwise(OpFunc::signbit, out, {self}, self.scalar_type());
-  return out;
-}
-Tensor& logical_not_out(const Tensor& self, Tensor& out) {
-  fit(out, self);
-  pointwise(OpFunc::logicalnot, out, {self}, self.scalar_type());
-  return out;
-}
-Tensor logical_not(const Tensor& self) {
-  Tensor out = result_of({self}, self.options().dtype(at::kBool));
-  return logical_not_out(self, out);
+  return holds<OpFunc::signbit>(self, out);
 }
 
 /// Whether x is Infinity, or -Infinity: integers never are.
@@ -339,29 +316,21 @@ c10::TensorOptions floating(const Tensor& self) {
   return whole ? self.options().dtype(c10::get_default_dtype()) : self.options();
 }
 
-Tensor& angle_out(const Tensor& self, Tensor& out) { return unary<OpFunc::angle>(self, out); }
-Tensor angle(const Tensor& self) {
-  Tensor out = at::empty_like(self, floating(self));
-  return angle_out(self, out);
+Tensor& angle(const Tensor& self, Tensor& out) {
+  if (!out.defined()) out = at::empty_like(self, floating(self));
+  return unary<OpFunc::angle>(self, out);
 }
 
-Tensor& logit_out(const Tensor& self, std::optional<double> eps, Tensor& out) {
+Tensor& logit(const Tensor& self, std::optional<double> eps, Tensor& out) {
+  if (!out.defined()) out = at::empty_like(self, floating(self));
   check_cast(at::kFloat, out);
   fit(out, self);
   pointwise(OpFunc::logit, out, {self}, self.scalar_type(), {eps.value_or(-1)});
   return out;
 }
-Tensor logit(const Tensor& self, std::optional<double> eps) {
-  Tensor out = at::empty_like(self, floating(self));
-  return logit_out(self, eps, out);
-}
-Tensor& logit_(Tensor& self, std::optional<double> eps) { return logit_out(self, eps, self); }
 Tensor& logit_backward(const Tensor& grad, const Tensor& self, std::optional<double> eps,
                        Tensor& out) {
-  check_same_dtype(self, out);
-  fit(out, grad, self);
-  pointwise(OpFunc::logitbwd, out, {grad, self}, self.scalar_type(), {eps.value_or(-1)});
-  return out;
+  return derivative(OpFunc::logitbwd, grad, self, out, {eps.value_or(-1)});
 }
 
 bool equal(const Tensor& self, const Tensor& other) {
@@ -380,81 +349,65 @@ Tensor efficient_zeros(c10::IntArrayRef size, std::optional<c10::ScalarType> dty
 
 Tensor& bitwise_not(const Tensor& self, Tensor& out) {
   check_same_dtype(self, out);
-  fit(out, self);
-  pointwise(self.scalar_type() == at::kBool ? OpFunc::logicalnot : OpFunc::bitwisenot, out, {self},
-            self.scalar_type());
-  return out;
+  return self.scalar_type() == at::kBool ? holds<OpFunc::logicalnot>(self, out)
+                                         : unary<OpFunc::bitwisenot>(self, out);
+}
+
+template <OpFunc... ops>
+void register_unary(torch::Library& m, const std::string& prefix = "") {
+  (m.impl((prefix + op_info(ops).name + ".out").c_str(), &unary<ops>), ...);
+}
+template <OpFunc... ops>
+void register_binary(torch::Library& m, const char* overload) {
+  (m.impl((op_info(ops).name + std::string(overload)).c_str(), &binary<ops>), ...);
+}
+/// Ops that the card's table calls as PyTorch does.
+void register_by_name(torch::Library& m) {
+  using enum OpFunc;
+  register_unary<sign, exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, reciprocal>(m);
+  register_unary<sin, cos, tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh, tanh>(m);
+  register_unary<floor, ceil, trunc, round, frac>(m);
+  register_unary<sigmoid, erf, erfc, erfinv, sinc, lgamma, digamma, i0>(m);
+  register_unary<i0e, i1, i1e, entr, erfcx, log_ndtr>(m, "special_");
+  register_binary<mul, maximum, minimum, fmax, fmin, hypot, logaddexp, logaddexp2>(m, ".out");
+  register_binary<gcd, lcm>(m, ".out");
+  register_binary<remainder, fmod>(m, ".Tensor_out");
+}
+
+template <OpFunc op>
+void register_comparison(torch::Library& m, const std::string& name) {
+  m.impl((name + ".Tensor_out").c_str(), &compare<op>);
+  m.impl((name + ".Scalar_out").c_str(), &compare_scalar<op>);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("abs", &abs);
-  m.impl("abs.out", &unary<OpFunc::abs>);
+  register_by_name(m);
+  m.impl("abs", functional<abs>);
+  m.impl("abs.out", abs);
   m.impl("neg.out", &neg);
   m.impl("sgn.out", &unary<OpFunc::sign>);
-  m.impl("sign.out", &unary<OpFunc::sign>);
-  m.impl("exp.out", &unary<OpFunc::exp>);
-  m.impl("exp2.out", &unary<OpFunc::exp2>);
-  m.impl("expm1.out", &unary<OpFunc::expm1>);
-  m.impl("log.out", &unary<OpFunc::log>);
-  m.impl("log2.out", &unary<OpFunc::log2>);
-  m.impl("log10.out", &unary<OpFunc::log10>);
-  m.impl("log1p.out", &unary<OpFunc::log1p>);
-  m.impl("sqrt.out", &unary<OpFunc::sqrt>);
-  m.impl("rsqrt.out", &unary<OpFunc::rsqrt>);
-  m.impl("reciprocal.out", &unary<OpFunc::reciprocal>);
-  m.impl("sin.out", &unary<OpFunc::sin>);
-  m.impl("cos.out", &unary<OpFunc::cos>);
-  m.impl("tan.out", &unary<OpFunc::tan>);
-  m.impl("asin.out", &unary<OpFunc::asin>);
-  m.impl("acos.out", &unary<OpFunc::acos>);
-  m.impl("atan.out", &unary<OpFunc::atan>);
-  m.impl("sinh.out", &unary<OpFunc::sinh>);
-  m.impl("cosh.out", &unary<OpFunc::cosh>);
-  m.impl("asinh.out", &unary<OpFunc::asinh>);
-  m.impl("acosh.out", &unary<OpFunc::acosh>);
-  m.impl("atanh.out", &unary<OpFunc::atanh>);
-  m.impl("tanh.out", &unary<OpFunc::tanh>);
-  m.impl("sigmoid.out", &unary<OpFunc::sigmoid>);
-  m.impl("erf.out", &unary<OpFunc::erf>);
-  m.impl("erfc.out", &unary<OpFunc::erfc>);
-  m.impl("floor.out", &unary<OpFunc::floor>);
-  m.impl("ceil.out", &unary<OpFunc::ceil>);
-  m.impl("trunc.out", &unary<OpFunc::trunc>);
-  m.impl("round.out", &unary<OpFunc::round>);
-  m.impl("frac.out", &unary<OpFunc::frac>);
   m.impl("signbit.out", &signbit);
-  m.impl("logical_not", &logical_not);
-  m.impl("logical_not.out", &logical_not_out);
+  m.impl("logical_not", functional<holds<OpFunc::logicalnot>>);
+  m.impl("logical_not.out", holds<OpFunc::logicalnot>);
   m.impl("bitwise_not.out", &bitwise_not);
-  m.impl("isnan", &test<OpFunc::isnan>);
-  m.impl("isinf", &test<OpFunc::isinf>);
-  m.impl("isfinite", &test<OpFunc::isfinite>);
+  m.impl("isnan", functional<holds<OpFunc::isnan>>);
+  m.impl("isinf", functional<holds<OpFunc::isinf>>);
+  m.impl("isfinite", functional<holds<OpFunc::isfinite>>);
   m.impl("isposinf.out", &is_infinity<1>);
   m.impl("isneginf.out", &is_infinity<-1>);
   m.impl("nan_to_num.out", &nan_to_num);
   m.impl("round.decimals_out", &round_decimals);
   m.impl("frexp.Tensor_out", &frexp);
-  m.impl("angle", &angle);
-  m.impl("angle.out", &angle_out);
-  m.impl("logit", &logit);
-  m.impl("logit.out", &logit_out);
-  m.impl("logit_", &logit_);
+  m.impl("angle", functional<angle>);
+  m.impl("angle.out", angle);
+  m.impl("logit", functional<logit>);
+  m.impl("logit.out", logit);
+  m.impl("logit_", in_place<logit>);
   m.impl("logit_backward.grad_input", &logit_backward);
-  m.impl("erfinv.out", &unary<OpFunc::erfinv>);
-  m.impl("sinc.out", &unary<OpFunc::sinc>);
-  m.impl("lgamma.out", &unary<OpFunc::lgamma>);
-  m.impl("digamma.out", &unary<OpFunc::digamma>);
-  m.impl("i0.out", &unary<OpFunc::i0>);
-  m.impl("special_i0e.out", &unary<OpFunc::i0e>);
-  m.impl("special_i1.out", &unary<OpFunc::i1>);
-  m.impl("special_i1e.out", &unary<OpFunc::i1e>);
   m.impl("special_modified_bessel_i0.out", &unary<OpFunc::i0>);
   m.impl("special_modified_bessel_i1.out", &unary<OpFunc::i1>);
-  m.impl("special_entr.out", &unary<OpFunc::entr>);
-  m.impl("special_erfcx.out", &unary<OpFunc::erfcx>);
-  m.impl("special_log_ndtr.out", &unary<OpFunc::log_ndtr>);
   m.impl("clamp.out", &clamp);
   m.impl("clamp_min.out", &clamp_min);
   m.impl("clamp_max.out", &clamp_max);
@@ -465,30 +418,18 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("rsub.Tensor", &rsub);
   m.impl("addr", &outer_sum);
   m.impl("addr.out", &addr_out);
-  m.impl("mul.out", &binary<OpFunc::mul>);
   m.impl("div.out", &binary_float<OpFunc::realdiv>);
   m.impl("div.out_mode", &div_mode);
-  m.impl("floor_divide", &floor_divide);
-  m.impl("floor_divide_.Tensor", &floor_divide_);
-  m.impl("floor_divide.out", &binary<OpFunc::floordivide>);
-  m.impl("remainder.Tensor_out", &binary<OpFunc::remainder>);
-  m.impl("fmod.Tensor_out", &binary<OpFunc::fmod>);
-  m.impl("maximum.out", &binary<OpFunc::maximum>);
-  m.impl("minimum.out", &binary<OpFunc::minimum>);
-  m.impl("fmax.out", &binary<OpFunc::fmax>);
-  m.impl("fmin.out", &binary<OpFunc::fmin>);
+  m.impl("floor_divide", functional<floor_divide>);
+  m.impl("floor_divide_.Tensor", in_place<floor_divide>);
+  m.impl("floor_divide.out", floor_divide);
   m.impl("clamp_min.Tensor_out", &binary<OpFunc::maximum>);
   m.impl("clamp_max.Tensor_out", &binary<OpFunc::minimum>);
   m.impl("atan2.out", &binary_float<OpFunc::atan2>);
-  m.impl("hypot.out", &binary<OpFunc::hypot>);
   m.impl("copysign.out", &binary_float<OpFunc::copysign>);
-  m.impl("logaddexp.out", &binary<OpFunc::logaddexp>);
-  m.impl("logaddexp2.out", &binary<OpFunc::logaddexp2>);
   m.impl("xlogy.OutTensor", &binary_float<OpFunc::xlogy>);
   m.impl("special_xlog1py.out", &binary_float<OpFunc::xlog1py>);
   m.impl("heaviside.out", &heaviside);
-  m.impl("gcd.out", &binary<OpFunc::gcd>);
-  m.impl("lcm.out", &binary<OpFunc::lcm>);
   m.impl("pow.Tensor_Tensor_out", &binary<OpFunc::pow>);
   m.impl("pow.Tensor_Scalar_out", &pow_tensor_scalar);
   m.impl("pow.Scalar_out", &pow_scalar);
@@ -501,28 +442,22 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("bitwise_xor.Tensor_out", &binary<OpFunc::bitwisexor>);
   m.impl("bitwise_left_shift.Tensor_out", &binary<OpFunc::shiftleft>);
   m.impl("bitwise_right_shift.Tensor_out", &binary<OpFunc::shiftright>);
-  m.impl("logical_and", &compared<OpFunc::logicaland>);
+  m.impl("logical_and", functional<compare<OpFunc::logicaland>>);
   m.impl("logical_and.out", &compare<OpFunc::logicaland>);
-  m.impl("logical_or", &compared<OpFunc::logicalor>);
+  m.impl("logical_or", functional<compare<OpFunc::logicalor>>);
   m.impl("logical_or.out", &compare<OpFunc::logicalor>);
-  m.impl("logical_xor", &compared<OpFunc::logicalxor>);
+  m.impl("logical_xor", functional<compare<OpFunc::logicalxor>>);
   m.impl("logical_xor.out", &compare<OpFunc::logicalxor>);
 
-  m.impl("eq.Tensor_out", &compare<OpFunc::equal>);
-  m.impl("ne.Tensor_out", &compare<OpFunc::notequal>);
-  m.impl("gt.Tensor_out", &compare<OpFunc::greaterthan>);
-  m.impl("ge.Tensor_out", &compare<OpFunc::greaterequal>);
-  m.impl("lt.Tensor_out", &compare<OpFunc::lesserthan>);
-  m.impl("le.Tensor_out", &compare<OpFunc::lesserequal>);
-  m.impl("eq.Scalar_out", &compare_scalar<OpFunc::equal>);
-  m.impl("ne.Scalar_out", &compare_scalar<OpFunc::notequal>);
-  m.impl("gt.Scalar_out", &compare_scalar<OpFunc::greaterthan>);
-  m.impl("ge.Scalar_out", &compare_scalar<OpFunc::greaterequal>);
-  m.impl("lt.Scalar_out", &compare_scalar<OpFunc::lesserthan>);
-  m.impl("le.Scalar_out", &compare_scalar<OpFunc::lesserequal>);
+  register_comparison<OpFunc::equal>(m, "eq");
+  register_comparison<OpFunc::notequal>(m, "ne");
+  register_comparison<OpFunc::greaterthan>(m, "gt");
+  register_comparison<OpFunc::greaterequal>(m, "ge");
+  register_comparison<OpFunc::lesserthan>(m, "lt");
+  register_comparison<OpFunc::lesserequal>(m, "le");
   m.impl("equal", &equal);
-  m.impl("where.self", &where);
-  m.impl("where.self_out", &where_out);
+  m.impl("where.self", functional<where>);
+  m.impl("where.self_out", where);
   m.impl("masked_fill_.Scalar", &masked_fill_scalar);
   m.impl("masked_fill_.Tensor", &masked_fill_tensor);
   m.impl("_efficientzerotensor", &efficient_zeros);

@@ -26,6 +26,7 @@
 #include "ops/pointwise/eager_pointwise_kernels.h"
 #include "ops/random/spyre_generator.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 #include "tensor/spyre_tensor_impl.h"
 
 namespace spyre {
@@ -113,15 +114,11 @@ at::Tensor& bernoulli_float(at::Tensor& self, double p, Gen generator) {
 at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, Gen generator) {
   return draw_into(self, generator, [&](auto& t, auto& g) { t.bernoulli_(p.cpu(), g); });
 }
-at::Tensor& bernoulli_out(const at::Tensor& p, Gen generator, at::Tensor& out) {
-  eager::check_output("bernoulli", out, p.options().dtype(out.scalar_type()));
-  eager::resize_to(out, p.sizes());
+at::Tensor& bernoulli(const at::Tensor& p, Gen generator, at::Tensor& out) {
+  const auto dtype = eager::output_dtype(out, p.scalar_type());
+  eager::size_output("bernoulli", out, p.sizes(), p.options().dtype(dtype));
   at::assert_no_partial_overlap(out, p);
   return bernoulli_tensor(out, p, generator);
-}
-at::Tensor bernoulli(const at::Tensor& p, Gen generator) {
-  at::Tensor self = at::empty(p.sizes(), p.options());
-  return bernoulli_tensor(self, p, generator);
 }
 at::Tensor& exponential_(at::Tensor& self, double lambda, Gen generator) {
   return draw_into(self, generator, [&](auto& t, auto& g) { t.exponential_(lambda, g); });
@@ -143,10 +140,14 @@ at::Tensor& randperm_out(std::int64_t n, Gen generator, at::Tensor& out) {
 
 // ---------------------------------------------------------------- distributions of many parameters
 
-at::Tensor& normal_around_out(const at::Tensor& mean, const at::Tensor& std, Gen generator,
-                              at::Tensor& out) {
+at::Tensor& normal_around(const at::Tensor& mean, const at::Tensor& std, Gen generator,
+                          at::Tensor& out) {
   TORCH_CHECK(std.numel() == 0 || std.min().item<double>() >= 0,
               "normal expects all elements of std >= 0.0");
+  if (!out.defined()) {
+    const at::Tensor& on_card = is_spyre(mean) ? mean : std;
+    out = at::empty(at::infer_size_dimvector(mean.sizes(), std.sizes()), on_card.options());
+  }
   eager::check_floating("normal", out);
   eager::fit(out, mean, std);
   at::Tensor standard = at::empty(out.sizes(), out.options().dtype(at::kFloat));
@@ -154,24 +155,12 @@ at::Tensor& normal_around_out(const at::Tensor& mean, const at::Tensor& std, Gen
   eager::pointwise(OpFunc::addcmul, out, {mean, standard, std}, at::kFloat, {1});
   return out;
 }
-at::Tensor normal_around(const at::Tensor& mean, const at::Tensor& std, Gen generator) {
-  const at::Tensor& on_card = is_spyre(mean) ? mean : std;
-  at::Tensor out =
-      at::empty(at::infer_size_dimvector(mean.sizes(), std.sizes()), on_card.options());
-  return normal_around_out(mean, std, generator, out);
+at::Tensor& normal_of_mean(const at::Tensor& mean, double std, Gen generator, at::Tensor& out) {
+  return normal_around(mean, eager::number(std), generator, out);
 }
-at::Tensor normal_of_mean(const at::Tensor& mean, double std, Gen generator) {
-  return normal_around(mean, eager::number(std), generator);
-}
-at::Tensor& normal_of_mean_out(const at::Tensor& mean, double std, Gen generator, at::Tensor& out) {
-  return normal_around_out(mean, eager::number(std), generator, out);
-}
-at::Tensor normal_of_deviation(double mean, const at::Tensor& std, Gen generator) {
-  return normal_around(eager::number(mean), std, generator);
-}
-at::Tensor& normal_of_deviation_out(double mean, const at::Tensor& std, Gen generator,
-                                    at::Tensor& out) {
-  return normal_around_out(eager::number(mean), std, generator, out);
+at::Tensor& normal_of_deviation(double mean, const at::Tensor& std, Gen generator,
+                                at::Tensor& out) {
+  return normal_around(eager::number(mean), std, generator, out);
 }
 
 /// Draws from parameters that come from the card.
@@ -187,18 +176,15 @@ at::Tensor drawn(const at::Tensor& parameters, const Gen& generator, Draw&& draw
   return values.to(parameters.device());
 }
 
-at::Tensor sampled(const at::Tensor& weights, std::int64_t count, bool replacement, Gen generator) {
-  return drawn(weights, generator, [&](const at::Tensor& host, auto& g) {
+at::Tensor& multinomial(const at::Tensor& weights, std::int64_t count, bool replacement,
+                        Gen generator, at::Tensor& out) {
+  TORCH_CHECK(!out.defined() || out.scalar_type() == at::kLong,
+              "multinomial expects Long tensor out, got: ", out.scalar_type());
+  const at::Tensor indices = drawn(weights, generator, [&](const at::Tensor& host, auto& g) {
     return at::multinomial(host, count, replacement, g);
   });
-}
-at::Tensor& sampled_out(const at::Tensor& weights, std::int64_t count, bool replacement,
-                        Gen generator, at::Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kLong,
-              "multinomial expects Long tensor out, got: ", out.scalar_type());
-  eager::check_output("multinomial", out, weights.options().dtype(at::kLong));
-  const at::Tensor indices = sampled(weights, count, replacement, generator);
-  eager::resize_to(out, indices.sizes());
+  if (!out.defined()) return out = indices;
+  eager::size_output("multinomial", out, indices.sizes(), indices.options());
   return out.copy_(indices);
 }
 at::Tensor poisson(const at::Tensor& rates, Gen generator) {
@@ -283,8 +269,9 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double p,
 }
 
 /// Negative elements get slopes of their own.
-at::Tensor& rrelu_out(const at::Tensor& self, at::Tensor& noise, const c10::Scalar& lower,
-                      const c10::Scalar& upper, bool training, Gen generator, at::Tensor& out) {
+at::Tensor& rrelu(const at::Tensor& self, at::Tensor& noise, const c10::Scalar& lower,
+                  const c10::Scalar& upper, bool training, Gen generator, at::Tensor& out) {
+  if (!out.defined()) out = at::empty_like(self);
   if (!training) return at::leaky_relu_out(out, self, (lower.toDouble() + upper.toDouble()) / 2);
   at::Tensor slopes = at::empty(self.sizes(), self.options());
   uniform_(slopes, lower.toDouble(), upper.toDouble(), generator);
@@ -292,16 +279,6 @@ at::Tensor& rrelu_out(const at::Tensor& self, at::Tensor& noise, const c10::Scal
   eager::pointwise(OpFunc::where3, noise, {at::le(self, 0), slopes, eager::number(1)}, at::kFloat);
   return at::mul_out(out, self, noise);
 }
-at::Tensor rrelu(const at::Tensor& self, at::Tensor& noise, const c10::Scalar& lower,
-                 const c10::Scalar& upper, bool training, Gen generator) {
-  at::Tensor out = at::empty_like(self);
-  return rrelu_out(self, noise, lower, upper, training, std::move(generator), out);
-}
-at::Tensor& rrelu_(at::Tensor& self, at::Tensor& noise, const c10::Scalar& lower,
-                   const c10::Scalar& upper, bool training, Gen generator) {
-  return rrelu_out(self, noise, lower, upper, training, std::move(generator), self);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -310,8 +287,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("random_", &random_);
   library.impl("random_.to", &random_to);
   library.impl("random_.from", &random_from);
-  library.impl("bernoulli", &bernoulli);
-  library.impl("bernoulli.out", &bernoulli_out);
+  library.impl("bernoulli", eager::functional<bernoulli>);
+  library.impl("bernoulli.out", bernoulli);
   library.impl("bernoulli_.float", &bernoulli_float);
   library.impl("bernoulli_.Tensor", &bernoulli_tensor);
   library.impl("exponential_", &exponential_);
@@ -319,23 +296,23 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("cauchy_", &cauchy_);
   library.impl("log_normal_", &log_normal_);
   library.impl("randperm.generator_out", &randperm_out);
-  library.impl("normal.Tensor_Tensor", &normal_around);
-  library.impl("normal.Tensor_Tensor_out", &normal_around_out);
-  library.impl("normal.Tensor_float", &normal_of_mean);
-  library.impl("normal.Tensor_float_out", &normal_of_mean_out);
-  library.impl("normal.float_Tensor", &normal_of_deviation);
-  library.impl("normal.float_Tensor_out", &normal_of_deviation_out);
-  library.impl("multinomial", &sampled);
-  library.impl("multinomial.out", &sampled_out);
+  library.impl("normal.Tensor_Tensor", eager::functional<normal_around>);
+  library.impl("normal.Tensor_Tensor_out", normal_around);
+  library.impl("normal.Tensor_float", eager::functional<normal_of_mean>);
+  library.impl("normal.Tensor_float_out", normal_of_mean);
+  library.impl("normal.float_Tensor", eager::functional<normal_of_deviation>);
+  library.impl("normal.float_Tensor_out", normal_of_deviation);
+  library.impl("multinomial", eager::functional<multinomial>);
+  library.impl("multinomial.out", multinomial);
   library.impl("poisson", &poisson);
   library.impl("binomial", &binomial);
   library.impl("_standard_gamma", &standard_gamma);
   library.impl("_sample_dirichlet", &dirichlet);
   library.impl("native_dropout", &dropout);
   library.impl("native_dropout_backward", &dropout_backward);
-  library.impl("rrelu_with_noise", &rrelu);
-  library.impl("rrelu_with_noise.out", &rrelu_out);
-  library.impl("rrelu_with_noise_", &rrelu_);
+  library.impl("rrelu_with_noise", eager::functional<rrelu>);
+  library.impl("rrelu_with_noise.out", rrelu);
+  library.impl("rrelu_with_noise_", eager::in_place<rrelu>);
 }
 
 }  // namespace spyre

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linspace.h>
@@ -14,6 +13,7 @@
 
 #include "program/eager_plan.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -39,14 +39,11 @@ std::pair<float, float> histc_range(const Tensor& self, const at::Scalar& min,
   return {low, high};
 }
 
-Tensor& histc_out(const Tensor& self, std::int64_t bins, const at::Scalar& min,
-                  const at::Scalar& max, Tensor& out) {
+Tensor& histc(const Tensor& self, std::int64_t bins, const at::Scalar& min, const at::Scalar& max,
+              Tensor& out) {
   TORCH_CHECK(bins > 0, "histc: bins must be > 0, got ", bins);
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "histc: expected out of dtype ",
-              self.scalar_type(), ", got ", out.scalar_type());
-  check_output("histc", out, self.options());
   const auto [low, high] = histc_range(self, min, max);
-  at::native::resize_output(out, {bins});
+  size_output("histc", out, {bins}, self.options());
 
   // An element of the last edge belongs to the last bin: the edge moves behind it. Then what is
   // below all edges finds place 0, and what is above, or no number, the place behind the bins.
@@ -60,16 +57,11 @@ Tensor& histc_out(const Tensor& self, std::int64_t bins, const at::Scalar& min,
   return out;
 }
 
-Tensor histc(const Tensor& self, std::int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-  Tensor out = at::empty({0}, self.options());
-  return histc_out(self, bins, min, max, out);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("histc", histc);
-  m.impl("histc.out", histc_out);
+  m.impl("histc", functional<histc>);
+  m.impl("histc.out", histc);
 }
 
 }  // namespace spyre::eager

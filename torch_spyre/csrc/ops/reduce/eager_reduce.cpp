@@ -29,6 +29,7 @@
 #include "ops/memory/spyre_copy.h"
 #include "ops/pointwise/eager_pointwise.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 #include "tensor/spyre_dtypes.h"
 #include "tensor/spyre_int64.h"
 
@@ -162,44 +163,23 @@ void accumulate(const Reduction& reduction, const Tensor& self, DimSet dims, con
   check_int64_results(wide, out);
 }
 
-Tensor sum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, const Tensor& given) {
-  Outputs<at::meta::structured_sum_dim_IntList> outputs(given);
-  outputs.meta(self, dim, keepdim, dtype);
-  const at::ScalarType type = outputs[0].scalar_type();
+Tensor& sum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
+  shape_outputs<at::meta::structured_sum_dim_IntList>(out, self, dim, keepdim, dtype);
   // A sum of booleans is whether any is true.
-  accumulate({type == at::kBool ? OpFunc::any : OpFunc::sum,
-              type == at::kBool ? compute_in(self.scalar_type()) : compute_in(type)},
-             self, dim_set(dim, self.dim()), outputs[0]);
-  return outputs[0];
-}
-
-Tensor sum_dim(const Tensor& self, Dims dim, bool keepdim, Dtype dtype) {
-  return sum(self, dim, keepdim, dtype, {});
-}
-
-Tensor& sum_out(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
-  sum(self, dim, keepdim, dtype, out);
+  const bool truth = out.scalar_type() == at::kBool;
+  accumulate({truth ? OpFunc::any : OpFunc::sum, compute_in((truth ? self : out).scalar_type())},
+             self, dim_set(dim, self.dim()), out);
   return out;
 }
 
-Tensor mean(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, const Tensor& given) {
-  TORCH_CHECK(!given.defined() || c10::canCast(self.scalar_type(), given.scalar_type()),
-              "result type ", self.scalar_type(), " can't be cast to the desired output type ",
-              given.defined() ? given.scalar_type() : self.scalar_type());
-  Outputs<at::meta::structured_mean_dim> outputs(given);
-  outputs.meta(self, dim, keepdim, dtype);
+Tensor& mean(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
+  const at::ScalarType type = output_dtype(out, self.scalar_type());
+  TORCH_CHECK(c10::canCast(self.scalar_type(), type), "result type ", self.scalar_type(),
+              " can't be cast to the desired output type ", type);
+  shape_outputs<at::meta::structured_mean_dim>(out, self, dim, keepdim, dtype);
   const DimSet dims = dim_set(dim, self.dim());
   const double factor = 1.0 / static_cast<double>(reduced_elements(self, dims));
-  reduce({OpFunc::mean, Compute::fp32, factor}, self, dims, outputs[0]);
-  return outputs[0];
-}
-
-Tensor mean_dim(const Tensor& self, Dims dim, bool keepdim, Dtype dtype) {
-  return mean(self, dim, keepdim, dtype, {});
-}
-
-Tensor& mean_out(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
-  mean(self, dim, keepdim, dtype, out);
+  reduce({OpFunc::mean, Compute::fp32, factor}, self, dims, out);
   return out;
 }
 
@@ -211,25 +191,23 @@ Tensor without_nan(const Tensor& self) {
   return numbers;
 }
 
-Tensor nansum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype) {
-  return sum(without_nan(self), dim, keepdim, dtype, {});
+Tensor& nansum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
+  const at::ScalarType type = output_dtype(out, self.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !out.defined() || !self.is_floating_point() || out.is_floating_point(),
+      "nansum is not implemented for floats with out= of dtype ", dtype_name(type));
+  return sum(without_nan(self), dim, keepdim, dtype, out);
 }
 
-Tensor& nansum_out(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_floating_point() || out.is_floating_point(),
-                              "nansum is not implemented for floats with out= of dtype ",
-                              dtype_name(out.scalar_type()));
-  sum(without_nan(self), dim, keepdim, dtype, out);
-  return out;
-}
-
-Tensor& prod_dim_out(const Tensor& self, std::int64_t dim, bool keepdim, Dtype dtype, Tensor& out) {
-  Outputs<at::meta::structured_prod_dim_int> outputs(out);
-  outputs.meta(self, dim, keepdim, dtype);
+void multiply(const Tensor& self, DimSet dims, const Tensor& out) {
   const bool truth = out.scalar_type() == at::kBool;
-  accumulate({truth ? OpFunc::all : OpFunc::prod,
-              compute_in(truth ? self.scalar_type() : out.scalar_type())},
-             self, single_dim(dim, self.dim()), out);
+  accumulate({truth ? OpFunc::all : OpFunc::prod, compute_in((truth ? self : out).scalar_type())},
+             self, dims, out);
+}
+
+Tensor& prod_dim(const Tensor& self, std::int64_t dim, bool keepdim, Dtype dtype, Tensor& out) {
+  shape_outputs<at::meta::structured_prod_dim_int>(out, self, dim, keepdim, dtype);
+  multiply(self, single_dim(dim, self.dim()), out);
   return out;
 }
 
@@ -237,54 +215,37 @@ Tensor prod(const Tensor& self, Dtype dtype) {
   const at::ScalarType type =
       dtype.value_or(at::isIntegralType(self.scalar_type(), true) ? at::kLong : self.scalar_type());
   Tensor out = at::empty({}, self.options().dtype(type));
-  const bool truth = type == at::kBool;
-  accumulate({truth ? OpFunc::all : OpFunc::prod, compute_in(truth ? self.scalar_type() : type)},
-             self, dim_set(Dims(), self.dim()), out);
+  multiply(self, dim_set(Dims(), self.dim()), out);
   return out;
 }
 
 // Extremes, and where they are
 
 template <class Meta, OpFunc op>
-Tensor& extreme_out(const Tensor& self, at::IntArrayRef dim, bool keepdim, Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, dim, keepdim);
+Tensor& extreme(const Tensor& self, at::IntArrayRef dim, bool keepdim, Tensor& out) {
+  shape_outputs<Meta>(out, self, dim, keepdim);
   reduce({op, compute_in(self.scalar_type())}, self, dim_set(dim, self.dim()), out);
   return out;
 }
 
-template <class Meta, OpFunc op>
-Tensor extreme_dims(const Tensor& self, at::IntArrayRef dim, bool keepdim) {
-  Outputs<Meta> outputs{Tensor()};
-  outputs.meta(self, dim, keepdim);
-  reduce({op, compute_in(self.scalar_type())}, self, dim_set(dim, self.dim()), outputs[0]);
-  return outputs[0];
-}
-
 template <OpFunc op>
-Tensor& extreme_all_out(const Tensor& self, Tensor& out) {
+Tensor& extreme_all(const Tensor& self, Tensor& out) {
   constexpr const char* name = op == OpFunc::max ? "max" : "min";
   TORCH_CHECK(self.numel() > 0, name,
               "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
               "reduction dim with the 'dim' argument.");
-  TORCH_CHECK(c10::canCast(self.scalar_type(), out.scalar_type()), "result type ",
-              self.scalar_type(), " can't be cast to the desired output type ", out.scalar_type());
-  at::native::resize_output(out, {});
+  const at::ScalarType type = output_dtype(out, self.scalar_type());
+  TORCH_CHECK(c10::canCast(self.scalar_type(), type), "result type ", self.scalar_type(),
+              " can't be cast to the desired output type ", type);
+  size_output(name, out, {}, self.options().dtype(type));
   reduce({op, compute_in(self.scalar_type())}, self, dim_set(Dims(), self.dim()), out);
   return out;
-}
-
-template <OpFunc op>
-Tensor extreme_all(const Tensor& self) {
-  Tensor out = at::empty({}, self.options());
-  return extreme_all_out<op>(self, out);
 }
 
 template <class Meta, OpFunc op>
 std::tuple<Tensor&, Tensor&> extreme_with_indices(const Tensor& self, std::int64_t dim,
                                                   bool keepdim, Tensor& values, Tensor& indices) {
-  Outputs<Meta, 2> outputs(values, indices);
-  outputs.meta(self, dim, keepdim);
+  shape_outputs<Meta>({values, indices}, self, dim, keepdim);
   at::assert_no_overlap(values, self);
   at::assert_no_overlap(indices, self);
   reduce({op, compute_in(self.scalar_type())}, self, single_dim(dim, self.dim()), values, indices);
@@ -294,16 +255,14 @@ std::tuple<Tensor&, Tensor&> extreme_with_indices(const Tensor& self, std::int64
 template <class Meta, OpFunc op>
 Tensor& extreme_index(const Tensor& self, std::optional<std::int64_t> dim, bool keepdim,
                       Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, dim, keepdim);
+  shape_outputs<Meta>(out, self, dim, keepdim);
   reduce({op, compute_in(self.scalar_type())}, self, dim_set(dim, self.dim()), out);
   return out;
 }
 
 std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<std::int64_t> dim,
                                          bool keepdim, Tensor& min, Tensor& max) {
-  Outputs<at::meta::structured_aminmax, 2> outputs(min, max);
-  outputs.meta(self, dim, keepdim);
+  shape_outputs<at::meta::structured_aminmax>({min, max}, self, dim, keepdim);
   for (const Tensor& out : {min, max}) at::assert_no_overlap(out, self);
   const DimSet dims = dim_set(dim, self.dim());
   reduce({OpFunc::min, compute_in(self.scalar_type())}, self, dims, min);
@@ -315,8 +274,7 @@ std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<std::
 
 template <class Meta, OpFunc op, class... Arguments>
 Tensor& truth(const Tensor& self, DimSet dims, Tensor& out, Arguments... arguments) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, arguments...);
+  shape_outputs<Meta>(out, self, arguments...);
   reduce({op, compute_in(self.scalar_type())}, self, dims, out);
   return out;
 }
@@ -338,13 +296,6 @@ Tensor& truth_dims(const Tensor& self, Dims dim, bool keepdim, Tensor& out) {
   return truth<Meta, op>(self, dims, out, dim, keepdim);
 }
 
-template <class Meta, OpFunc op>
-Tensor truth_dims_made(const Tensor& self, Dims dim, bool keepdim) {
-  const at::ScalarType type = self.scalar_type() == at::kByte ? at::kByte : at::kBool;
-  Tensor out = at::empty({0}, self.options().dtype(type));
-  return truth_dims<Meta, op>(self, dim, keepdim, out);
-}
-
 Tensor count_nonzero(const Tensor& self, at::IntArrayRef dim) {
   const DimSet dims = dim_set(dim, self.dim());
   Tensor out = at::empty(reduced_size(self, dims, false), self.options().dtype(at::kLong));
@@ -354,29 +305,21 @@ Tensor count_nonzero(const Tensor& self, at::IntArrayRef dim) {
 
 // Exponentials, variances, norms
 
-Tensor& logsumexp_out(const Tensor& self, at::IntArrayRef dim, bool keepdim, Tensor& out) {
-  TORCH_CHECK(
-      at::isFloatingType(out.scalar_type()),
-      "logsumexp(): Expected floating point type for result tensor, but got: ", out.scalar_type());
+Tensor& logsumexp(const Tensor& self, at::IntArrayRef dim, bool keepdim, Tensor& out) {
+  const at::ScalarType type = output_dtype(
+      out, self.is_floating_point() ? self.scalar_type() : at::get_default_dtype_as_scalartype());
+  TORCH_CHECK(at::isFloatingType(type),
+              "logsumexp(): Expected floating point type for result tensor, but got: ", type);
   const DimSet dims = dim_set(dim, self.dim());
-  check_output("logsumexp", out, self.options().dtype(out.scalar_type()));
-  at::native::resize_output(out, reduced_size(self, dims, keepdim));
+  size_output("logsumexp", out, reduced_size(self, dims, keepdim), self.options().dtype(type));
   reduce({OpFunc::logsumexp}, self, dims, out);
   return out;
 }
 
-Tensor logsumexp(const Tensor& self, at::IntArrayRef dim, bool keepdim) {
-  const at::ScalarType type =
-      self.is_floating_point() ? self.scalar_type() : at::get_default_dtype_as_scalartype();
-  Tensor out = at::empty({0}, self.options().dtype(type));
-  return logsumexp_out(self, dim, keepdim, out);
-}
-
-void check_variance(const char* name, const Tensor& self, const Tensor& out, DimSet dims,
+void check_variance(const char* name, const Tensor& self, at::ScalarType type, DimSet dims,
                     double correction) {
   TORCH_CHECK(self.is_floating_point(), name, " only support floating point and complex dtypes");
-  TORCH_CHECK(at::isFloatingType(out.scalar_type()), name,
-              " only supports floating point outputs, got ", out.scalar_type());
+  TORCH_CHECK(at::isFloatingType(type), name, " only supports floating point outputs, got ", type);
   if (static_cast<double>(reduced_elements(self, dims)) <= correction)
     TORCH_WARN(name,
                "(): degrees of freedom is <= 0. Correction should be strictly less than the "
@@ -384,21 +327,15 @@ void check_variance(const char* name, const Tensor& self, const Tensor& out, Dim
 }
 
 template <bool root>
-Tensor& variance_out(const Tensor& self, Dims dim, const std::optional<at::Scalar>& correction,
-                     bool keepdim, Tensor& out) {
+Tensor& variance(const Tensor& self, Dims dim, const std::optional<at::Scalar>& correction,
+                 bool keepdim, Tensor& out) {
   const DimSet dims = dim_set(dim, self.dim());
   const double less = correction ? correction->toDouble() : 1;
-  check_variance("std and var", self, out, dims, less);
-  at::native::resize_output(out, reduced_size(self, dims, keepdim));
+  const at::ScalarType type = output_dtype(out, self.scalar_type());
+  check_variance("std and var", self, type, dims, less);
+  size_output("std and var", out, reduced_size(self, dims, keepdim), self.options().dtype(type));
   reduce({OpFunc::var, Compute::fp32, less, root}, self, dims, out);
   return out;
-}
-
-template <bool root>
-Tensor variance(const Tensor& self, Dims dim, const std::optional<at::Scalar>& correction,
-                bool keepdim) {
-  Tensor out = at::empty({0}, self.options());
-  return variance_out<root>(self, dim, correction, keepdim, out);
 }
 
 template <bool root>
@@ -407,7 +344,7 @@ std::tuple<Tensor, Tensor> variance_and_mean(const Tensor& self, Dims dim,
                                              bool keepdim) {
   const DimSet dims = dim_set(dim, self.dim());
   const double less = correction ? correction->toDouble() : 1;
-  check_variance(root ? "std_mean" : "var_mean", self, self, dims, less);
+  check_variance(root ? "std_mean" : "var_mean", self, self.scalar_type(), dims, less);
   const at::DimVector size = reduced_size(self, dims, keepdim);
   Tensor out = at::empty(size, self.options()), mean = at::empty(size, self.options());
   reduce({OpFunc::var, Compute::fp32, less, root}, self, dims, out, mean);
@@ -423,8 +360,7 @@ Tensor magnitudes(const Tensor& self, at::ScalarType dtype) {
 
 Tensor& vector_norm_out(const Tensor& self, const at::Scalar& order, Dims dim, bool keepdim,
                         Dtype dtype, Tensor& out) {
-  Outputs<at::meta::structured_linalg_vector_norm> outputs(out);
-  outputs.meta(self, order, dim, keepdim, dtype);
+  shape_outputs<at::meta::structured_linalg_vector_norm>(out, self, order, dim, keepdim, dtype);
   const DimSet dims = dim_set(dim, self.dim());
   const double p = order.toDouble();
   if (p == 2) {
@@ -462,24 +398,24 @@ Tensor& norm_dtype_out(const Tensor& self, const std::optional<at::Scalar>& p, a
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("sum.dim_IntList", sum_dim);
-  m.impl("sum.IntList_out", sum_out);
-  m.impl("mean.dim", mean_dim);
-  m.impl("mean.out", mean_out);
-  m.impl("nansum", nansum);
-  m.impl("nansum.out", nansum_out);
+  m.impl("sum.dim_IntList", functional<sum>);
+  m.impl("sum.IntList_out", sum);
+  m.impl("mean.dim", functional<mean>);
+  m.impl("mean.out", mean);
+  m.impl("nansum", functional<nansum>);
+  m.impl("nansum.out", nansum);
   m.impl("prod", prod);
-  m.impl("prod.int_out", prod_dim_out);
+  m.impl("prod.int_out", prod_dim);
 
-  m.impl("amax", extreme_dims<meta::structured_amax, OpFunc::max>);
-  m.impl("amax.out", extreme_out<meta::structured_amax, OpFunc::max>);
-  m.impl("amin", extreme_dims<meta::structured_amin, OpFunc::min>);
-  m.impl("amin.out", extreme_out<meta::structured_amin, OpFunc::min>);
+  m.impl("amax", functional<extreme<meta::structured_amax, OpFunc::max>>);
+  m.impl("amax.out", extreme<meta::structured_amax, OpFunc::max>);
+  m.impl("amin", functional<extreme<meta::structured_amin, OpFunc::min>>);
+  m.impl("amin.out", extreme<meta::structured_amin, OpFunc::min>);
   m.impl("aminmax.out", aminmax_out);
-  m.impl("max", extreme_all<OpFunc::max>);
-  m.impl("max.unary_out", extreme_all_out<OpFunc::max>);
-  m.impl("min", extreme_all<OpFunc::min>);
-  m.impl("min.unary_out", extreme_all_out<OpFunc::min>);
+  m.impl("max", functional<extreme_all<OpFunc::max>>);
+  m.impl("max.unary_out", extreme_all<OpFunc::max>);
+  m.impl("min", functional<extreme_all<OpFunc::min>>);
+  m.impl("min.unary_out", extreme_all<OpFunc::min>);
   m.impl("max.dim_max", extreme_with_indices<meta::structured_max_dim, OpFunc::max>);
   m.impl("min.dim_min", extreme_with_indices<meta::structured_min_dim, OpFunc::min>);
   m.impl("argmax.out", extreme_index<meta::structured_argmax, OpFunc::argmax>);
@@ -487,20 +423,20 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
   m.impl("any.all_out", truth_all<meta::structured_any, OpFunc::any>);
   m.impl("any.out", truth_dim<meta::structured_any_dim, OpFunc::any>);
-  m.impl("any.dims", truth_dims_made<meta::structured_any_dims, OpFunc::any>);
+  m.impl("any.dims", functional<truth_dims<meta::structured_any_dims, OpFunc::any>>);
   m.impl("any.dims_out", truth_dims<meta::structured_any_dims, OpFunc::any>);
   m.impl("all.all_out", truth_all<meta::structured_all, OpFunc::all>);
   m.impl("all.out", truth_dim<meta::structured_all_dim, OpFunc::all>);
-  m.impl("all.dims", truth_dims_made<meta::structured_all_dims, OpFunc::all>);
+  m.impl("all.dims", functional<truth_dims<meta::structured_all_dims, OpFunc::all>>);
   m.impl("all.dims_out", truth_dims<meta::structured_all_dims, OpFunc::all>);
   m.impl("count_nonzero.dim_IntList", count_nonzero);
 
-  m.impl("logsumexp", logsumexp);
-  m.impl("logsumexp.out", logsumexp_out);
-  m.impl("var.correction", variance<false>);
-  m.impl("var.correction_out", variance_out<false>);
-  m.impl("std.correction", variance<true>);
-  m.impl("std.correction_out", variance_out<true>);
+  m.impl("logsumexp", functional<logsumexp>);
+  m.impl("logsumexp.out", logsumexp);
+  m.impl("var.correction", functional<variance<false>>);
+  m.impl("var.correction_out", variance<false>);
+  m.impl("std.correction", functional<variance<true>>);
+  m.impl("std.correction_out", variance<true>);
   m.impl("var_mean.correction", variance_and_mean<false>);
   m.impl("std_mean.correction", variance_and_mean<true>);
   m.impl("linalg_vector_norm.out", vector_norm_out);

@@ -7,7 +7,6 @@
 #include <ATen/ops/_log_softmax_meta.h>
 #include <ATen/ops/_softmax_backward_data_meta.h>
 #include <ATen/ops/_softmax_meta.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sub.h>
@@ -17,6 +16,7 @@
 #include "ops/memory/spyre_copy.h"
 #include "program/eager_lines.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -51,17 +51,8 @@ void softmax_rows(OpFunc op, c10::ArrayRef<Tensor> inputs, std::int64_t dim, con
 }
 
 template <class Meta, OpFunc op>
-Tensor softmax(const Tensor& self, std::int64_t dim, bool half_to_float) {
-  Outputs<Meta> outputs{Tensor()};
-  outputs.meta(self, dim, half_to_float);
-  softmax_rows(op, self, dim, outputs[0]);
-  return outputs[0];
-}
-
-template <class Meta, OpFunc op>
-Tensor& softmax_out(const Tensor& self, std::int64_t dim, bool half_to_float, Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, dim, half_to_float);
+Tensor& softmax(const Tensor& self, std::int64_t dim, bool half_to_float, Tensor& out) {
+  shape_outputs<Meta>(out, self, dim, half_to_float);
   softmax_rows(op, self, dim, out);
   return out;
 }
@@ -69,8 +60,7 @@ Tensor& softmax_out(const Tensor& self, std::int64_t dim, bool half_to_float, Te
 template <class Meta, OpFunc op>
 Tensor& softmax_backward(const Tensor& gradient, const Tensor& output, std::int64_t dim,
                          at::ScalarType input_dtype, Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(gradient, output, dim, input_dtype);
+  shape_outputs<Meta>(out, gradient, output, dim, input_dtype);
   on_device(output, gradient.device());
   softmax_rows(op, {gradient, output}, dim, out);
   return out;
@@ -313,10 +303,10 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& gradient, const Tenso
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("_softmax", softmax<meta::structured__softmax, OpFunc::softmax>);
-  m.impl("_softmax.out", softmax_out<meta::structured__softmax, OpFunc::softmax>);
-  m.impl("_log_softmax", softmax<meta::structured__log_softmax, OpFunc::logsoftmax>);
-  m.impl("_log_softmax.out", softmax_out<meta::structured__log_softmax, OpFunc::logsoftmax>);
+  m.impl("_softmax", functional<softmax<meta::structured__softmax, OpFunc::softmax>>);
+  m.impl("_softmax.out", softmax<meta::structured__softmax, OpFunc::softmax>);
+  m.impl("_log_softmax", functional<softmax<meta::structured__log_softmax, OpFunc::logsoftmax>>);
+  m.impl("_log_softmax.out", softmax<meta::structured__log_softmax, OpFunc::logsoftmax>);
   m.impl("_softmax_backward_data.out",
          softmax_backward<meta::structured__softmax_backward_data, OpFunc::softmaxbwd>);
   m.impl("_log_softmax_backward_data.out",

@@ -7,6 +7,7 @@
 #include "ops/memory/spyre_copy.h"
 #include "program/eager_lines.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 #include "tensor/spyre_int64.h"
 
 namespace spyre::eager {
@@ -42,8 +43,7 @@ void scan(OpFunc op, card::Compute compute, const Tensor& self, std::int64_t dim
 template <class Meta, OpFunc op>
 Tensor& cumulate_out(const Tensor& self, std::int64_t dim, std::optional<at::ScalarType> dtype,
                      Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, dim, dtype);
+  shape_outputs<Meta>(out, self, dim, dtype);
   if (self.dim() == 0) return out.copy_(self);
   at::assert_no_partial_overlap(out, self);
   TORCH_CHECK_NOT_IMPLEMENTED(out.scalar_type() != at::kBool || self.numel() == 0, op_info(op).name,
@@ -63,19 +63,13 @@ void extremes_helper(const Tensor& self, Tensor& values, Tensor& indices, std::i
   scan(op, compute_in(self.scalar_type()), self, dim, values, indices);
 }
 
-Tensor& logcumsumexp_out(const Tensor& self, std::int64_t dim, Tensor& out) {
+Tensor& logcumsumexp(const Tensor& self, std::int64_t dim, Tensor& out) {
   c10::maybe_wrap_dim(dim, self.dim());
   check_floating("logcumsumexp", self);
-  check_output("logcumsumexp", out, self.options());
-  at::native::resize_output(out, self.sizes());
+  size_output("logcumsumexp", out, self.sizes(), self.options());
   at::assert_no_partial_overlap(out, self);
   scan(OpFunc::logcumsumexp, card::Compute::fp32, self, dim, out);
   return out;
-}
-
-Tensor logcumsumexp(const Tensor& self, std::int64_t dim) {
-  Tensor out = at::empty(self.sizes(), self.options());
-  return logcumsumexp_out(self, dim, out);
 }
 
 }  // namespace
@@ -85,8 +79,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cumprod.out", cumulate_out<at::meta::structured_cumprod, OpFunc::cumprod>);
   m.impl("_cummax_helper", extremes_helper<OpFunc::cummax>);
   m.impl("_cummin_helper", extremes_helper<OpFunc::cummin>);
-  m.impl("_logcumsumexp", logcumsumexp);
-  m.impl("_logcumsumexp.out", logcumsumexp_out);
+  m.impl("_logcumsumexp", functional<logcumsumexp>);
+  m.impl("_logcumsumexp.out", logcumsumexp);
 }
 
 }  // namespace spyre::eager

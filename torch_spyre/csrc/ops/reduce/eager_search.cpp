@@ -10,6 +10,7 @@
 
 #include "program/eager_lines.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -45,13 +46,14 @@ void search(const Tensor& sequences, const Tensor& queries, bool right, const Te
   Call(operands, compute, right).run(build_search);
 }
 
-Tensor& places_out(const Tensor& sequences, const Tensor& self, bool out_int32, bool right,
-                   Side side, const std::optional<Tensor>& sorter, Tensor& out) {
+Tensor& places(const Tensor& sequences, const Tensor& self, bool out_int32, bool right, Side side,
+               const std::optional<Tensor>& sorter, Tensor& out) {
   const Tensor order = sorter.value_or(Tensor());
   const Tensor queries = on_device(self, sequences.device());
+  const auto type = output_dtype(out, out_int32 ? at::kInt : at::kLong);
+  if (!out.defined()) out = at::empty({0}, sequences.options().dtype(type));
   at::native::searchsorted_pre_check(sequences, queries, out, out_int32, right, side, order);
-  check_output("searchsorted", out, queries.options().dtype(out.scalar_type()));
-  at::native::resize_output(out, queries.sizes());
+  size_output("searchsorted", out, queries.sizes(), queries.options().dtype(type));
   if (queries.numel() == 0) return out;
   const bool from_right = right || (side && *side == "right");
   if (sequences.numel() == 0) return out.fill_(0);
@@ -59,28 +61,11 @@ Tensor& places_out(const Tensor& sequences, const Tensor& self, bool out_int32, 
   return out;
 }
 
-Tensor places(const Tensor& sequences, const Tensor& self, bool out_int32, bool right, Side side,
-              const std::optional<Tensor>& sorter) {
-  Tensor out = at::empty({0}, sequences.options().dtype(out_int32 ? at::kInt : at::kLong));
-  return places_out(sequences, self, out_int32, right, side, sorter, out);
-}
-
-/// In the dtype of the comparison: the card has no float64.
-Tensor query_of(const Tensor& sequences, const at::Scalar& value) {
-  return at::scalar_tensor(value, sequences.options().dtype(at::result_type(sequences, value)));
-}
-
-Tensor& places_of_scalar_out(const Tensor& sequences, const at::Scalar& self, bool out_int32,
-                             bool right, Side side, const std::optional<Tensor>& sorter,
-                             Tensor& out) {
-  const Tensor query = query_of(sequences, self);
-  return places_out(sequences, query, out_int32, right, side, sorter, out);
-}
-
-Tensor places_of_scalar(const Tensor& sequences, const at::Scalar& self, bool out_int32, bool right,
-                        Side side, const std::optional<Tensor>& sorter) {
-  const Tensor query = query_of(sequences, self);
-  return places(sequences, query, out_int32, right, side, sorter);
+Tensor& places_of_scalar(const Tensor& sequences, const at::Scalar& self, bool out_int32,
+                         bool right, Side side, const std::optional<Tensor>& sorter, Tensor& out) {
+  // In the dtype of the comparison: the card has no float64.
+  const auto options = sequences.options().dtype(at::result_type(sequences, self));
+  return places(sequences, at::scalar_tensor(self, options), out_int32, right, side, sorter, out);
 }
 
 void check_boundaries(const Tensor& boundaries) {
@@ -88,32 +73,28 @@ void check_boundaries(const Tensor& boundaries) {
               boundaries.dim(), ")");
 }
 
-Tensor& bucketize_out(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right,
-                      Tensor& out) {
+Tensor& bucketize(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right,
+                  Tensor& out) {
   check_boundaries(boundaries);
-  return places_out(boundaries, self, out_int32, right, std::nullopt, std::nullopt, out);
-}
-
-Tensor bucketed(const Tensor& self, const Tensor& boundaries, bool out_int32, bool right) {
-  check_boundaries(boundaries);
-  return places(boundaries, self, out_int32, right, std::nullopt, std::nullopt);
+  return places(boundaries, self, out_int32, right, std::nullopt, std::nullopt, out);
 }
 
 Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool out_int32,
                         bool right) {
   check_boundaries(boundaries);
-  return places_of_scalar(boundaries, self, out_int32, right, std::nullopt, std::nullopt);
+  return functional<places_of_scalar>(boundaries, self, out_int32, right, std::nullopt,
+                                      std::nullopt);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("searchsorted.Tensor", places);
-  m.impl("searchsorted.Tensor_out", places_out);
-  m.impl("searchsorted.Scalar", places_of_scalar);
-  m.impl("searchsorted.Scalar_out", places_of_scalar_out);
-  m.impl("bucketize.Tensor", bucketed);
-  m.impl("bucketize.Tensor_out", bucketize_out);
+  m.impl("searchsorted.Tensor", functional<places>);
+  m.impl("searchsorted.Tensor_out", places);
+  m.impl("searchsorted.Scalar", functional<places_of_scalar>);
+  m.impl("searchsorted.Scalar_out", places_of_scalar);
+  m.impl("bucketize.Tensor", functional<bucketize>);
+  m.impl("bucketize.Tensor_out", bucketize);
   m.impl("bucketize.Scalar", bucketize_scalar);
 }
 

@@ -8,7 +8,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/isin_meta.h>
 #include <ATen/ops/logical_or.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sort_meta.h>
 #include <ATen/ops/topk_meta.h>
 #include <torch/library.h>
@@ -16,6 +15,7 @@
 #include "ops/memory/spyre_copy.h"
 #include "program/eager_lines.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -60,8 +60,7 @@ void check_outputs(const Tensor& self, const Tensor& values, const Tensor& indic
 
 TwoTensors sort_out(const Tensor& self, std::optional<bool> stable, std::int64_t dim,
                     bool descending, Tensor& values, Tensor& indices) {
-  Outputs<at::meta::structured_sort_stable, 2> outputs(values, indices);
-  outputs.meta(self, stable, dim, descending);
+  shape_outputs<at::meta::structured_sort_stable>({values, indices}, self, stable, dim, descending);
   check_outputs(self, values, indices);
   order(OpFunc::sort, {descending ? 1.0 : 0.0}, self, single_dim(dim, self.dim()), values, indices);
   return {values, indices};
@@ -70,8 +69,7 @@ TwoTensors sort_out(const Tensor& self, std::optional<bool> stable, std::int64_t
 /// Sorted also where PyTorch does not ask for it.
 TwoTensors topk_out(const Tensor& self, std::int64_t k, std::int64_t dim, bool largest, bool sorted,
                     Tensor& values, Tensor& indices) {
-  Outputs<at::meta::structured_topk, 2> outputs(values, indices);
-  outputs.meta(self, k, dim, largest, sorted);
+  shape_outputs<at::meta::structured_topk>({values, indices}, self, k, dim, largest, sorted);
   check_outputs(self, values, indices);
   // PyTorch gives a tensor without dimensions one result, whatever k is.
   const double wanted = self.dim() == 0 ? 1.0 : static_cast<double>(k);
@@ -81,30 +79,24 @@ TwoTensors topk_out(const Tensor& self, std::int64_t k, std::int64_t dim, bool l
 }
 
 /// An op that finds one element of each line.
-void one_of_each_line(OpFunc op, std::vector<double> constants, const Tensor& self,
-                      std::int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
+TwoTensors one_of_each_line(OpFunc op, std::vector<double> constants, const Tensor& self,
+                            std::int64_t dim, bool keepdim, Tensor& values, Tensor& indices) {
   const char* const name = op_info(op).name;
   dim = c10::maybe_wrap_dim(dim, self.dim());
   TORCH_CHECK_INDEX(self.numel() > 0 || self.dim() == 0 || self.size(dim) != 0, name,
                     "(): Expected reduction dim ", dim, " to have non-zero size.");
-  TORCH_CHECK(values.scalar_type() == self.scalar_type(), name, "(): expected values of dtype ",
-              self.scalar_type(), ", but got ", values.scalar_type(), ".");
-  TORCH_CHECK(indices.scalar_type() == at::kLong, name, "(): expected indices of dtype ", at::kLong,
-              ", but got ", indices.scalar_type(), ".");
-  for (const Tensor& out : {values, indices})
-    TORCH_CHECK(out.device() == self.device(), name, "(): expected outputs on ", self.device(),
-                ", but got one on ", out.device(), ".");
   at::DimVector size(self.sizes());
   if (self.dim() > 0) {
     size[dim] = 1;
     if (!keepdim) size.erase(size.begin() + dim);
   }
-  check_outputs(self, values, indices);
-  at::native::resize_output(values, size);
-  at::native::resize_output(indices, size);
+  if (values.defined()) check_outputs(self, values, indices);
+  size_output(name, values, size, self.options());
+  size_output(name, indices, size, self.options().dtype(at::kLong));
   const bool removed = self.dim() > 0 && !keepdim;
   order(op, std::move(constants), self, single_dim(dim, self.dim()),
         removed ? values.unsqueeze(dim) : values, removed ? indices.unsqueeze(dim) : indices);
+  return {values, indices};
 }
 
 TwoTensors kthvalue_out(const Tensor& self, std::int64_t k, std::int64_t dim, bool keepdim,
@@ -115,22 +107,14 @@ TwoTensors kthvalue_out(const Tensor& self, std::int64_t k, std::int64_t dim, bo
               "kthvalue(): selected number k out of range for dimension ", dim, ": got ", k,
               ", expected 1 to ", length, ".");
   at::assert_no_overlap(values, self);
-  one_of_each_line(OpFunc::kthvalue, {static_cast<double>(k)}, self, dim, keepdim, values, indices);
-  return {values, indices};
+  return one_of_each_line(OpFunc::kthvalue, {static_cast<double>(k)}, self, dim, keepdim, values,
+                          indices);
 }
 
 template <OpFunc op>
-TwoTensors one_of_each_line_out(const Tensor& self, std::int64_t dim, bool keepdim, Tensor& values,
-                                Tensor& indices) {
-  one_of_each_line(op, {}, self, dim, keepdim, values, indices);
-  return {values, indices};
-}
-
-std::tuple<Tensor, Tensor> mode(const Tensor& self, std::int64_t dim, bool keepdim) {
-  Tensor values = at::empty({0}, self.options());
-  Tensor indices = at::empty({0}, self.options().dtype(at::kLong));
-  one_of_each_line(OpFunc::mode, {}, self, dim, keepdim, values, indices);
-  return {values, indices};
+TwoTensors one_of_each_line(const Tensor& self, std::int64_t dim, bool keepdim, Tensor& values,
+                            Tensor& indices) {
+  return one_of_each_line(op, {}, self, dim, keepdim, values, indices);
 }
 
 /// Of all elements, whatever their dimensions.
@@ -164,24 +148,21 @@ void is_in(const Tensor& elements, const Tensor& tests, bool invert, const Tenso
 
 Tensor& isin_out(const Tensor& elements, const Tensor& tests, bool unique, bool invert,
                  Tensor& out) {
-  Outputs<at::meta::structured_isin_Tensor_Tensor> outputs(out);
-  outputs.meta(elements, tests, unique, invert);
+  shape_outputs<at::meta::structured_isin_Tensor_Tensor>(out, elements, tests, unique, invert);
   is_in(on_device(elements, out.device()), on_device(tests, out.device()), invert, out);
   return out;
 }
 
 Tensor& isin_scalar_out(const Tensor& elements, const at::Scalar& test, bool unique, bool invert,
                         Tensor& out) {
-  Outputs<at::meta::structured_isin_Tensor_Scalar> outputs(out);
-  outputs.meta(elements, test, unique, invert);
+  shape_outputs<at::meta::structured_isin_Tensor_Scalar>(out, elements, test, unique, invert);
   copy_from(invert ? elements.ne(test) : elements.eq(test), out, false);
   return out;
 }
 
 Tensor& isin_scalar_tensor_out(const at::Scalar& element, const Tensor& tests, bool unique,
                                bool invert, Tensor& out) {
-  Outputs<at::meta::structured_isin_Scalar_Tensor> outputs(out);
-  outputs.meta(element, tests, unique, invert);
+  shape_outputs<at::meta::structured_isin_Scalar_Tensor>(out, element, tests, unique, invert);
   at::native::resize_output(out, {});  // the shape function leaves that to the kernel
   const Tensor found = at::any(tests.eq(element));
   copy_from(invert ? found.logical_not() : found, out, false);
@@ -195,11 +176,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("topk.values", topk_out);
   m.impl("kthvalue.values", kthvalue_out);
   m.impl("median", one_of_all<OpFunc::median>);
-  m.impl("median.dim_values", one_of_each_line_out<OpFunc::median>);
+  m.impl("median.dim_values", one_of_each_line<OpFunc::median>);
   m.impl("nanmedian", one_of_all<OpFunc::nanmedian>);
-  m.impl("nanmedian.dim_values", one_of_each_line_out<OpFunc::nanmedian>);
-  m.impl("mode", mode);
-  m.impl("mode.values", one_of_each_line_out<OpFunc::mode>);
+  m.impl("nanmedian.dim_values", one_of_each_line<OpFunc::nanmedian>);
+  m.impl("mode", functional<one_of_each_line<OpFunc::mode>>);
+  m.impl("mode.values", one_of_each_line<OpFunc::mode>);
   m.impl("isin.Tensor_Tensor_out", isin_out);
   m.impl("isin.Tensor_Scalar_out", isin_scalar_out);
   m.impl("isin.Scalar_Tensor_out", isin_scalar_tensor_out);

@@ -23,6 +23,7 @@
 #include "ops/memory/spyre_copy.h"
 #include "ops/shape/eager_boxes.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -99,8 +100,7 @@ void fold_to(Pad pad, const Tensor& grad, const Tensor& self, IntArrayRef paddin
 
 template <class Meta, Pad pad>
 Tensor& pad_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, padding);
+  shape_outputs<Meta>(out, self, padding);
   pad_to(pad, self, padding, out);
   return out;
 }
@@ -108,18 +108,17 @@ Tensor& pad_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
 /// Channels that come last come last in the result.
 template <class Meta, Pad pad>
 Tensor padded(const Tensor& self, IntArrayRef padding) {
-  Outputs<Meta> outputs{Tensor()};
-  outputs.meta(self, padding);
-  outputs[0].unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
-  pad_to(pad, self, padding, outputs[0]);
-  return outputs[0];
+  Tensor out;
+  shape_outputs<Meta>(out, self, padding);
+  out.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
+  pad_to(pad, self, padding, out);
+  return out;
 }
 
 template <class Meta, Pad pad>
 Tensor& pad_backward_out(const Tensor& grad, const Tensor& self, IntArrayRef padding,
                          Tensor& grad_input) {
-  Outputs<Meta> outputs(grad_input);
-  outputs.meta(grad, self, padding);
+  shape_outputs<Meta>(grad_input, grad, self, padding);
   fold_to(pad, grad, self, padding, grad_input);
   return grad_input;
 }
@@ -152,35 +151,23 @@ at::DimVector reflected_size(const Tensor& self, IntArrayRef padding) {
   return size;
 }
 
-Tensor& reflection_pad2d_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
-  at::native::resize_output(out, reflected_size(self, padding));
-  pad_to(Pad::reflect, self, padding, out);
-  return out;
-}
-
-Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) {
+Tensor& reflection_pad2d(const Tensor& self, IntArrayRef padding, Tensor& out) {
   const at::DimVector size = reflected_size(self, padding);
-  const Tensor out = at::empty(size, self.options(), self.suggest_memory_format());
+  size_output("reflection_pad2d", out, size,
+              self.options().memory_format(self.suggest_memory_format()));
   pad_to(Pad::reflect, self, padding, out);
   return out;
 }
 
 template <Pad pad, int dims>
-Tensor& backward_out(const Tensor& grad, const Tensor& self, IntArrayRef padding,
-                     Tensor& grad_input) {
+Tensor& backward(const Tensor& grad, const Tensor& self, IntArrayRef padding, Tensor& grad_input) {
   at::native::padding::check_valid_input<dims>(self, padding);
   const at::DimVector size = padded_size(self, padding);
   TORCH_CHECK(grad.sizes() == IntArrayRef(size), "grad_output has size ", grad.sizes(),
               ", but padding ", self.sizes(), " by ", padding, " gives ", IntArrayRef(size), ".");
-  at::native::resize_output(grad_input, self.sizes());
+  size_output("padding", grad_input, self.sizes(), self.options());
   fold_to(pad, grad, self, padding, grad_input);
   return grad_input;
-}
-
-template <Pad pad, int dims>
-Tensor backward(const Tensor& grad, const Tensor& self, IntArrayRef padding) {
-  Tensor grad_input = at::empty({0}, self.options());
-  return backward_out<pad, dims>(grad, self, padding, grad_input);
 }
 
 }  // namespace
@@ -188,8 +175,8 @@ Tensor backward(const Tensor& grad, const Tensor& self, IntArrayRef padding) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::meta;
   m.impl("reflection_pad1d.out", pad_out<structured_reflection_pad1d, Pad::reflect>);
-  m.impl("reflection_pad2d", reflection_pad2d);
-  m.impl("reflection_pad2d.out", reflection_pad2d_out);
+  m.impl("reflection_pad2d", functional<reflection_pad2d>);
+  m.impl("reflection_pad2d.out", reflection_pad2d);
   m.impl("reflection_pad3d.out", pad_out<structured_reflection_pad3d, Pad::reflect>);
   m.impl("replication_pad1d.out", pad_out<structured_replication_pad1d, Pad::replicate>);
   m.impl("replication_pad2d", padded<structured_replication_pad2d, Pad::replicate>);
@@ -198,16 +185,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
   m.impl("reflection_pad1d_backward.grad_input",
          pad_backward_out<structured_reflection_pad1d_backward, Pad::reflect>);
-  m.impl("reflection_pad2d_backward", backward<Pad::reflect, 2>);
-  m.impl("reflection_pad2d_backward.grad_input", backward_out<Pad::reflect, 2>);
+  m.impl("reflection_pad2d_backward", functional<backward<Pad::reflect, 2>>);
+  m.impl("reflection_pad2d_backward.grad_input", backward<Pad::reflect, 2>);
   m.impl("reflection_pad3d_backward.grad_input",
          pad_backward_out<structured_reflection_pad3d_backward, Pad::reflect>);
   m.impl("replication_pad1d_backward.grad_input",
          pad_backward_out<structured_replication_pad1d_backward, Pad::replicate>);
-  m.impl("replication_pad2d_backward", backward<Pad::replicate, 2>);
-  m.impl("replication_pad2d_backward.grad_input", backward_out<Pad::replicate, 2>);
-  m.impl("replication_pad3d_backward", backward<Pad::replicate, 3>);
-  m.impl("replication_pad3d_backward.grad_input", backward_out<Pad::replicate, 3>);
+  m.impl("replication_pad2d_backward", functional<backward<Pad::replicate, 2>>);
+  m.impl("replication_pad2d_backward.grad_input", backward<Pad::replicate, 2>);
+  m.impl("replication_pad3d_backward", functional<backward<Pad::replicate, 3>>);
+  m.impl("replication_pad3d_backward.grad_input", backward<Pad::replicate, 3>);
 }
 
 }  // namespace spyre::eager

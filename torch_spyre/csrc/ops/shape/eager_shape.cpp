@@ -22,6 +22,7 @@
 #include "ops/pointwise/eager_pointwise.h"
 #include "ops/shape/eager_boxes.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -63,19 +64,11 @@ void concatenate(const at::ITensorListRef& tensors, std::int64_t dim, const Tens
   flush();
 }
 
-Tensor& cat_out(const at::ITensorListRef& tensors, std::int64_t dim, Tensor& out) {
-  Outputs<at::meta::structured_cat> outputs(out);
-  const auto checked = outputs.meta(tensors, dim);
+/// PyTorch's own functional variant would ask for the memory format of the inputs.
+Tensor& cat(const at::ITensorListRef& tensors, std::int64_t dim, Tensor& out) {
+  const auto checked = shape_outputs<at::meta::structured_cat>(out, tensors, dim);
   if (out.numel() > 0) concatenate(tensors, checked.dim, out);
   return out;
-}
-
-/// By itself, since PyTorch would ask for the memory format of the inputs.
-Tensor cat(const at::ITensorListRef& tensors, std::int64_t dim) {
-  Outputs<at::meta::structured_cat> outputs;
-  const auto checked = outputs.meta(tensors, dim);
-  if (outputs[0].numel() > 0) concatenate(tensors, checked.dim, outputs[0]);
-  return outputs[0];
 }
 
 Tensor flip(const Tensor& self, at::IntArrayRef dims) {
@@ -118,9 +111,8 @@ Tensor rolled(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) 
   const std::int64_t dim = c10::maybe_wrap_dim(dims[0], self.dim()), start = starts[dim];
   const std::array parts = {self.narrow(dim, self.size(dim) - start, start),
                             self.narrow(dim, 0, self.size(dim) - start)};
-  Outputs<at::meta::structured_cat> outputs;
-  outputs.meta(at::TensorList(parts), dim);
-  const Tensor& out = outputs[0];
+  Tensor out;
+  shape_outputs<at::meta::structured_cat>(out, at::TensorList(parts), dim);
   copy_boxes({self}, out, boxes_of(self, out, stretches));
   return out;
 }
@@ -129,8 +121,7 @@ Tensor rolled(const Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) 
 
 template <class Meta, bool lower>
 Tensor& triangle_out(const Tensor& self, std::int64_t diagonal, Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, diagonal);
+  shape_outputs<Meta>(out, self, diagonal);
   if (out.numel() == 0) return out;
   const std::int64_t rows = self.size(-2), columns = self.size(-1);
   diagonal = std::clamp(diagonal, -rows, columns);
@@ -196,25 +187,20 @@ Tensor narrowed(const Tensor& self, std::int64_t dim, std::int64_t start, std::i
   return self.narrow(dim, start, length);
 }
 
-Tensor narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, std::int64_t length) {
-  return narrowed(self, dim, start, length).clone(at::MemoryFormat::Contiguous);
-}
-
-Tensor& narrow_copy_out(const Tensor& self, std::int64_t dim, std::int64_t start,
-                        std::int64_t length, Tensor& out) {
+Tensor& narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, std::int64_t length,
+                    Tensor& out) {
   const Tensor source = narrowed(self, dim, start, length);
-  check_output("narrow_copy", out, self.options());
-  at::native::resize_output(out, source.sizes());
+  size_output("narrow_copy", out, source.sizes(), self.options());
   return out.copy_(source);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("narrow_copy", narrow_copy);
-  m.impl("narrow_copy.out", narrow_copy_out);
-  m.impl("cat", cat);
-  m.impl("cat.out", cat_out);
+  m.impl("narrow_copy", functional<narrow_copy>);
+  m.impl("narrow_copy.out", narrow_copy);
+  m.impl("cat", functional<cat>);
+  m.impl("cat.out", cat);
   m.impl("flip", flip);
   m.impl("roll", rolled);
   m.impl("tril.out", triangle_out<at::meta::structured_tril, true>);

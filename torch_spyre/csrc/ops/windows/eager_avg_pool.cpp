@@ -13,6 +13,7 @@
 #include "ops/reduce/eager_reduce.h"
 #include "ops/windows/eager_pool.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -89,41 +90,24 @@ void mean_backward(const Tensor& gradient, const Pool& pool, const Divisor& divi
 // ATen's ops
 
 template <class Meta, std::size_t spatial>
-Tensor avg_pool(const Tensor& self, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
-                bool ceil, bool count_padding, std::optional<std::int64_t> given,
-                const Tensor& out) {
-  Outputs<Meta> outputs(out);
-  outputs.meta(self, kernel, stride, padding, ceil, count_padding, given);
-  if (outputs[0].numel() == 0) return outputs[0];
+Tensor& avg_pool(const Tensor& self, IntArrayRef kernel, IntArrayRef stride, IntArrayRef padding,
+                 bool ceil, bool count_padding, std::optional<std::int64_t> given, Tensor& out) {
+  shape_outputs<Meta>(out, self, kernel, stride, padding, ceil, count_padding, given);
+  if (out.numel() == 0) return out;
   TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point() || self.scalar_type() == at::kLong,
                               "\"avg_pool\" not implemented for '", self.toString(), "'");
-  const Tensor input = batched(self, spatial), output = batched(outputs[0], spatial);
+  const Tensor input = batched(self, spatial), output = batched(out, spatial);
   const Pool pool = fixed_pool(input, output, kernel, stride, padding, {});
   mean_forward(input, pool, Divisor(pool.windows, count_padding, padding, given, self), output);
-  return outputs[0];
-}
-
-template <class Meta, std::size_t spatial>
-Tensor avg_pool_made(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
-                     IntArrayRef padding, bool ceil, bool count_padding,
-                     std::optional<std::int64_t> given) {
-  return avg_pool<Meta, spatial>(self, kernel, stride, padding, ceil, count_padding, given, {});
-}
-
-template <class Meta, std::size_t spatial>
-Tensor& avg_pool_out(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
-                     IntArrayRef padding, bool ceil, bool count_padding,
-                     std::optional<std::int64_t> given, Tensor& out) {
-  avg_pool<Meta, spatial>(self, kernel, stride, padding, ceil, count_padding, given, out);
   return out;
 }
 
 template <std::size_t spatial>
-Tensor& avg_pool_backward_out(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
-                              IntArrayRef stride, IntArrayRef padding, bool /*ceil*/,
-                              bool count_padding, std::optional<std::int64_t> given, Tensor& out) {
+Tensor& avg_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
+                          IntArrayRef stride, IntArrayRef padding, bool /*ceil*/,
+                          bool count_padding, std::optional<std::int64_t> given, Tensor& out) {
   check_floating("avg_pool_backward", self);
-  at::native::resize_output(out, self.sizes());
+  size_output("avg_pool_backward", out, self.sizes(), options_like<spatial>(self));
   if (out.numel() == 0) return out;
   const Tensor input = batched(out, spatial), output = batched(gradient, spatial);
   const Pool pool = fixed_pool(input, output, kernel, stride, padding, {});
@@ -134,16 +118,7 @@ Tensor& avg_pool_backward_out(const Tensor& gradient, const Tensor& self, IntArr
 }
 
 template <std::size_t spatial>
-Tensor avg_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
-                         IntArrayRef stride, IntArrayRef padding, bool ceil, bool count_padding,
-                         std::optional<std::int64_t> given) {
-  Tensor out = at::empty(self.sizes(), self.options(), memory_format<spatial>(self));
-  return avg_pool_backward_out<spatial>(gradient, self, kernel, stride, padding, ceil,
-                                        count_padding, given, out);
-}
-
-template <std::size_t spatial>
-Tensor& adaptive_avg_pool_out(const Tensor& self, IntArrayRef size, Tensor& out) {
+Tensor& adaptive_avg_pool(const Tensor& self, IntArrayRef size, Tensor& out) {
   TORCH_CHECK(size.size() == spatial, "adaptive_avg_pool", spatial, "d: output_size must be ",
               spatial);
   TORCH_CHECK(self.dim() == spatial + 1 || self.dim() == spatial + 2, "adaptive_avg_pool", spatial,
@@ -154,12 +129,10 @@ Tensor& adaptive_avg_pool_out(const Tensor& self, IntArrayRef size, Tensor& out)
                 "d(): Expected input to have non-zero size for non-batch dimensions, but input "
                 "has sizes ",
                 self.sizes(), " with dimension ", self.dim() + d, " being empty");
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "expected dtype ", self.dtype(),
-              " for `output` but got dtype ", out.dtype());
   check_floating("adaptive_avg_pool", self);
   at::DimVector full(self.sizes());
   std::copy(size.begin(), size.end(), full.end() - spatial);
-  at::native::resize_output(out, full);
+  size_output("adaptive_avg_pool", out, full, options_like<spatial>(self));
   if (out.numel() == 0) return out;
   const Tensor input = batched(self, spatial), output = batched(out, spatial);
   for (const Pool& pool : adaptive_pools(input, output))
@@ -168,17 +141,8 @@ Tensor& adaptive_avg_pool_out(const Tensor& self, IntArrayRef size, Tensor& out)
 }
 
 template <std::size_t spatial>
-Tensor adaptive_avg_pool(const Tensor& self, IntArrayRef size) {
-  at::DimVector full(self.sizes());
-  if (full.size() > spatial && size.size() == spatial)  // else refused below
-    std::copy(size.begin(), size.end(), full.end() - spatial);
-  Tensor out = at::empty(full, self.options(), memory_format<spatial>(self));
-  return adaptive_avg_pool_out<spatial>(self, size, out);
-}
-
-template <std::size_t spatial>
-Tensor& adaptive_avg_pool_backward_out(const Tensor& gradient, const Tensor& self, Tensor& out) {
-  at::native::resize_output(out, self.sizes());
+Tensor& adaptive_avg_pool_backward(const Tensor& gradient, const Tensor& self, Tensor& out) {
+  size_output("adaptive_avg_pool_backward", out, self.sizes(), options_like<spatial>(self));
   if (out.numel() == 0) return out;
   if (gradient.numel() == 0) return out.zero_();
   const Tensor input = batched(out, spatial), output = batched(gradient, spatial);
@@ -190,31 +154,25 @@ Tensor& adaptive_avg_pool_backward_out(const Tensor& gradient, const Tensor& sel
   return out;
 }
 
-template <std::size_t spatial>
-Tensor adaptive_avg_pool_backward(const Tensor& gradient, const Tensor& self) {
-  Tensor out = at::empty(self.sizes(), self.options(), memory_format<spatial>(self));
-  return adaptive_avg_pool_backward_out<spatial>(gradient, self, out);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("avg_pool2d", avg_pool_made<meta::structured_avg_pool2d, 2>);
-  m.impl("avg_pool2d.out", avg_pool_out<meta::structured_avg_pool2d, 2>);
-  m.impl("avg_pool3d", avg_pool_made<meta::structured_avg_pool3d, 3>);
-  m.impl("avg_pool3d.out", avg_pool_out<meta::structured_avg_pool3d, 3>);
-  m.impl("avg_pool2d_backward", avg_pool_backward<2>);
-  m.impl("avg_pool2d_backward.grad_input", avg_pool_backward_out<2>);
-  m.impl("avg_pool3d_backward", avg_pool_backward<3>);
-  m.impl("avg_pool3d_backward.grad_input", avg_pool_backward_out<3>);
-  m.impl("_adaptive_avg_pool2d", adaptive_avg_pool<2>);
-  m.impl("adaptive_avg_pool2d.out", adaptive_avg_pool_out<2>);
-  m.impl("_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward<2>);
-  m.impl("_adaptive_avg_pool3d", adaptive_avg_pool<3>);
-  m.impl("adaptive_avg_pool3d.out", adaptive_avg_pool_out<3>);
-  m.impl("_adaptive_avg_pool3d_backward", adaptive_avg_pool_backward<3>);
-  m.impl("adaptive_avg_pool3d_backward.grad_input", adaptive_avg_pool_backward_out<3>);
+  m.impl("avg_pool2d", functional<avg_pool<meta::structured_avg_pool2d, 2>>);
+  m.impl("avg_pool2d.out", avg_pool<meta::structured_avg_pool2d, 2>);
+  m.impl("avg_pool3d", functional<avg_pool<meta::structured_avg_pool3d, 3>>);
+  m.impl("avg_pool3d.out", avg_pool<meta::structured_avg_pool3d, 3>);
+  m.impl("avg_pool2d_backward", functional<avg_pool_backward<2>>);
+  m.impl("avg_pool2d_backward.grad_input", avg_pool_backward<2>);
+  m.impl("avg_pool3d_backward", functional<avg_pool_backward<3>>);
+  m.impl("avg_pool3d_backward.grad_input", avg_pool_backward<3>);
+  m.impl("_adaptive_avg_pool2d", functional<adaptive_avg_pool<2>>);
+  m.impl("adaptive_avg_pool2d.out", adaptive_avg_pool<2>);
+  m.impl("_adaptive_avg_pool2d_backward", functional<adaptive_avg_pool_backward<2>>);
+  m.impl("_adaptive_avg_pool3d", functional<adaptive_avg_pool<3>>);
+  m.impl("adaptive_avg_pool3d.out", adaptive_avg_pool<3>);
+  m.impl("_adaptive_avg_pool3d_backward", functional<adaptive_avg_pool_backward<3>>);
+  m.impl("adaptive_avg_pool3d_backward.grad_input", adaptive_avg_pool_backward<3>);
 }
 
 }  // namespace spyre::eager

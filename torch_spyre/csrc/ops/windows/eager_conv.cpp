@@ -10,7 +10,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "ops/matmul/eager_matmul.h"

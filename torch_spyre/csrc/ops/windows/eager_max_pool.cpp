@@ -22,12 +22,14 @@
 #include "ops/reduce/eager_reduce.h"
 #include "ops/windows/eager_pool.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
 
 using at::IntArrayRef;
 using at::Tensor;
+using TwoTensors = std::tuple<Tensor&, Tensor&>;
 
 c10::Scalar lowest(at::ScalarType dtype) {
   switch (dtype) {
@@ -119,14 +121,11 @@ void max_backward(const Tensor& gradient, const Tensor& indices, const std::vect
 
 // ATen's ops
 
-std::tuple<Tensor&, Tensor&> max_pool2d_out(const Tensor& self, IntArrayRef kernel,
-                                            IntArrayRef stride, IntArrayRef padding,
-                                            IntArrayRef dilation, bool ceil, Tensor& values,
-                                            Tensor& indices) {
-  Outputs<at::meta::structured_max_pool2d_with_indices, 2> outputs(values, indices);
-  outputs.meta(self, kernel, stride, padding, dilation, ceil);
-  values = outputs[0];
-  indices = outputs[1];
+TwoTensors max_pool2d(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
+                      IntArrayRef padding, IntArrayRef dilation, bool ceil, Tensor& values,
+                      Tensor& indices) {
+  shape_outputs<at::meta::structured_max_pool2d_with_indices>({values, indices}, self, kernel,
+                                                              stride, padding, dilation, ceil);
   if (values.numel() == 0) return {values, indices};
   TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
                               "\"max_pool2d\" not implemented for 'Bool'");
@@ -136,16 +135,9 @@ std::tuple<Tensor&, Tensor&> max_pool2d_out(const Tensor& self, IntArrayRef kern
   return {values, indices};
 }
 
-std::tuple<Tensor, Tensor> max_pool2d(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
-                                      IntArrayRef padding, IntArrayRef dilation, bool ceil) {
-  Tensor values, indices;
-  return max_pool2d_out(self, kernel, stride, padding, dilation, ceil, values, indices);
-}
-
-std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef kernel,
-                                            IntArrayRef stride, IntArrayRef padding,
-                                            IntArrayRef dilation, bool ceil, Tensor& values,
-                                            Tensor& indices) {
+TwoTensors max_pool3d(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
+                      IntArrayRef padding, IntArrayRef dilation, bool ceil, Tensor& values,
+                      Tensor& indices) {
   const auto one_or_three = [](IntArrayRef list) { return list.size() == 1 || list.size() == 3; };
   TORCH_CHECK(one_or_three(kernel),
               "max_pool3d: kernel_size must either be a single int, or a tuple of three ints");
@@ -174,9 +166,9 @@ std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef kern
                                  size[2], "max_pool3d_with_indices_out()");
   TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != at::kBool,
                               "\"max_pool3d\" not implemented for 'Bool'");
-  for (const Tensor& result : {values, indices})
-    if (at::native::resize_output(result, full))
-      result.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
+  const auto options = self.options().memory_format(self.suggest_memory_format());
+  size_output("max_pool3d", values, full, options);
+  size_output("max_pool3d", indices, full, options.dtype(at::kLong));
   if (values.numel() == 0) return {values, indices};
   const Tensor input = batched(self, 3), output = batched(values, 3);
   max_forward(input, fixed_pool(input, output, taps, step, pad, spread), output,
@@ -184,19 +176,13 @@ std::tuple<Tensor&, Tensor&> max_pool3d_out(const Tensor& self, IntArrayRef kern
   return {values, indices};
 }
 
-std::tuple<Tensor, Tensor> max_pool3d(const Tensor& self, IntArrayRef kernel, IntArrayRef stride,
-                                      IntArrayRef padding, IntArrayRef dilation, bool ceil) {
-  Tensor values = at::empty({0}, self.options());
-  Tensor indices = at::empty({0}, self.options().dtype(at::kLong));
-  return max_pool3d_out(self, kernel, stride, padding, dilation, ceil, values, indices);
-}
-
 template <std::size_t spatial>
-Tensor& max_pool_backward_out(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
-                              IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
-                              bool /*ceil*/, const Tensor& indices, Tensor& out) {
+Tensor& max_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
+                          IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                          bool /*ceil*/, const Tensor& indices, Tensor& out) {
   check_floating("max_pool_backward", self);
-  at::native::resize_output(out, self.sizes());
+  size_output("max_pool_backward", out, self.sizes(),
+              self.options().memory_format(self.suggest_memory_format()));
   if (out.numel() == 0) return out;
   const Tensor input = batched(out, spatial), output = batched(gradient, spatial);
   max_backward(output, batched(indices, spatial),
@@ -204,22 +190,10 @@ Tensor& max_pool_backward_out(const Tensor& gradient, const Tensor& self, IntArr
   return out;
 }
 
-template <std::size_t spatial>
-Tensor max_pool_backward(const Tensor& gradient, const Tensor& self, IntArrayRef kernel,
-                         IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool ceil,
-                         const Tensor& indices) {
-  Tensor out = at::empty(self.sizes(), self.options(), self.suggest_memory_format());
-  return max_pool_backward_out<spatial>(gradient, self, kernel, stride, padding, dilation, ceil,
-                                        indices, out);
-}
-
 template <class Meta, std::size_t spatial>
-std::tuple<Tensor&, Tensor&> adaptive_max_pool_out(const Tensor& self, IntArrayRef size,
-                                                   Tensor& values, Tensor& indices) {
-  Outputs<Meta, 2> outputs(values, indices);
-  outputs.meta(self, size);
-  values = outputs[0];
-  indices = outputs[1];
+TwoTensors adaptive_max_pool(const Tensor& self, IntArrayRef size, Tensor& values,
+                             Tensor& indices) {
+  shape_outputs<Meta>({values, indices}, self, size);
   if (values.numel() == 0) return {values, indices};
   check_floating("adaptive_max_pool", self);
   const Tensor input = batched(self, spatial), output = batched(values, spatial);
@@ -228,16 +202,10 @@ std::tuple<Tensor&, Tensor&> adaptive_max_pool_out(const Tensor& self, IntArrayR
   return {values, indices};
 }
 
-template <class Meta, std::size_t spatial>
-std::tuple<Tensor, Tensor> adaptive_max_pool(const Tensor& self, IntArrayRef size) {
-  Tensor values, indices;
-  return adaptive_max_pool_out<Meta, spatial>(self, size, values, indices);
-}
-
 template <std::size_t spatial>
-Tensor& adaptive_max_pool_backward_out(const Tensor& gradient, const Tensor& self,
-                                       const Tensor& indices, Tensor& out) {
-  at::native::resize_output(out, self.sizes());
+Tensor& adaptive_max_pool_backward(const Tensor& gradient, const Tensor& self,
+                                   const Tensor& indices, Tensor& out) {
+  size_output("adaptive_max_pool_backward", out, self.sizes(), options_like<spatial>(self));
   if (out.numel() == 0) return out;
   if (gradient.numel() == 0) return out.zero_();
   const Tensor input = batched(out, spatial), output = batched(gradient, spatial);
@@ -245,33 +213,28 @@ Tensor& adaptive_max_pool_backward_out(const Tensor& gradient, const Tensor& sel
   return out;
 }
 
-template <std::size_t spatial>
-Tensor adaptive_max_pool_backward(const Tensor& gradient, const Tensor& self,
-                                  const Tensor& indices) {
-  Tensor out = at::empty(self.sizes(), self.options(), memory_format<spatial>(self));
-  return adaptive_max_pool_backward_out<spatial>(gradient, self, indices, out);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("max_pool2d_with_indices", max_pool2d);
-  m.impl("max_pool2d_with_indices.out", max_pool2d_out);
-  m.impl("max_pool2d_with_indices_backward", max_pool_backward<2>);
-  m.impl("max_pool2d_with_indices_backward.grad_input", max_pool_backward_out<2>);
-  m.impl("max_pool3d_with_indices", max_pool3d);
-  m.impl("max_pool3d_with_indices.out", max_pool3d_out);
-  m.impl("max_pool3d_with_indices_backward", max_pool_backward<3>);
-  m.impl("max_pool3d_with_indices_backward.grad_input", max_pool_backward_out<3>);
-  m.impl("adaptive_max_pool2d", adaptive_max_pool<meta::structured_adaptive_max_pool2d, 2>);
-  m.impl("adaptive_max_pool2d.out", adaptive_max_pool_out<meta::structured_adaptive_max_pool2d, 2>);
-  m.impl("adaptive_max_pool2d_backward", adaptive_max_pool_backward<2>);
-  m.impl("adaptive_max_pool2d_backward.grad_input", adaptive_max_pool_backward_out<2>);
-  m.impl("adaptive_max_pool3d", adaptive_max_pool<meta::structured_adaptive_max_pool3d, 3>);
-  m.impl("adaptive_max_pool3d.out", adaptive_max_pool_out<meta::structured_adaptive_max_pool3d, 3>);
-  m.impl("adaptive_max_pool3d_backward", adaptive_max_pool_backward<3>);
-  m.impl("adaptive_max_pool3d_backward.grad_input", adaptive_max_pool_backward_out<3>);
+  m.impl("max_pool2d_with_indices", functional<max_pool2d>);
+  m.impl("max_pool2d_with_indices.out", max_pool2d);
+  m.impl("max_pool2d_with_indices_backward", functional<max_pool_backward<2>>);
+  m.impl("max_pool2d_with_indices_backward.grad_input", max_pool_backward<2>);
+  m.impl("max_pool3d_with_indices", functional<max_pool3d>);
+  m.impl("max_pool3d_with_indices.out", max_pool3d);
+  m.impl("max_pool3d_with_indices_backward", functional<max_pool_backward<3>>);
+  m.impl("max_pool3d_with_indices_backward.grad_input", max_pool_backward<3>);
+  m.impl("adaptive_max_pool2d",
+         functional<adaptive_max_pool<meta::structured_adaptive_max_pool2d, 2>>);
+  m.impl("adaptive_max_pool2d.out", adaptive_max_pool<meta::structured_adaptive_max_pool2d, 2>);
+  m.impl("adaptive_max_pool2d_backward", functional<adaptive_max_pool_backward<2>>);
+  m.impl("adaptive_max_pool2d_backward.grad_input", adaptive_max_pool_backward<2>);
+  m.impl("adaptive_max_pool3d",
+         functional<adaptive_max_pool<meta::structured_adaptive_max_pool3d, 3>>);
+  m.impl("adaptive_max_pool3d.out", adaptive_max_pool<meta::structured_adaptive_max_pool3d, 3>);
+  m.impl("adaptive_max_pool3d_backward", functional<adaptive_max_pool_backward<3>>);
+  m.impl("adaptive_max_pool3d_backward.grad_input", adaptive_max_pool_backward<3>);
 }
 
 }  // namespace spyre::eager

@@ -90,10 +90,11 @@ inline at::Tensor over_taps(at::Tensor tensor, const Windows& windows) {
   return tensor;
 }
 
-/// Of results: that of the input where PyTorch keeps it, in two dimensions.
+/// Of results: with the memory format of the input where PyTorch keeps it, in two dimensions.
 template <std::size_t spatial>
-c10::MemoryFormat memory_format(const at::Tensor& self) {
-  return spatial == 2 ? self.suggest_memory_format() : c10::MemoryFormat::Contiguous;
+at::TensorOptions options_like(const at::Tensor& self) {
+  return self.options().memory_format(spatial == 2 ? self.suggest_memory_format()
+                                                   : c10::MemoryFormat::Contiguous);
 }
 
 }  // namespace spyre::eager

@@ -1,11 +1,11 @@
 // im2col and col2im, which users know as F.unfold and F.fold: windows as columns, and their sum.
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/native/im2col_shape_check.h>
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include "ops/windows/eager_windows.h"
+#include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -41,8 +41,8 @@ Tensor by_tap(const Tensor& columns, const Windows& windows) {
                        windows[1].taps, windows[0].output, windows[1].output});
 }
 
-Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
-                   IntArrayRef padding, IntArrayRef stride, Tensor& out) {
+Tensor& im2col(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding,
+               IntArrayRef stride, Tensor& out) {
   check_pairs("im2col", kernel, dilation, padding, stride);
   at::native::im2col_shape_check(self, Tensor(), kernel[0], kernel[1], dilation[0], dilation[1],
                                  padding[0], padding[1], stride[0], stride[1]);
@@ -50,7 +50,7 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   const Tensor input = single ? self.unsqueeze(0) : self;
   const Windows windows = windows_of(input.sizes().slice(2), kernel, dilation, padding, stride);
   at::DimVector size{input.size(0), input.size(1) * taps_of(windows), positions_of(windows)};
-  at::native::resize_output(out, single ? IntArrayRef(size).slice(1) : IntArrayRef(size));
+  size_output("im2col", out, IntArrayRef(size).slice(single), self.options());
   if (out.numel() == 0) return out;
   const Tensor view = window_view(padded(input, windows, 0), windows);
   const Tensor result = single ? out.unsqueeze(0) : out;
@@ -62,14 +62,8 @@ Tensor& im2col_out(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation,
   return out;
 }
 
-Tensor im2col(const Tensor& self, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding,
-              IntArrayRef stride) {
-  Tensor out = at::empty({0}, self.options());
-  return im2col_out(self, kernel, dilation, padding, stride, out);
-}
-
-Tensor& col2im_out(const Tensor& self, IntArrayRef image, IntArrayRef kernel, IntArrayRef dilation,
-                   IntArrayRef padding, IntArrayRef stride, Tensor& out) {
+Tensor& col2im(const Tensor& self, IntArrayRef image, IntArrayRef kernel, IntArrayRef dilation,
+               IntArrayRef padding, IntArrayRef stride, Tensor& out) {
   TORCH_CHECK(image.size() == 2, "col2im: output_size must be 2 ints, got ", image);
   check_pairs("col2im", kernel, dilation, padding, stride);
   at::native::col2im_shape_check(self, Tensor(), image[0], image[1], kernel[0], kernel[1],
@@ -81,7 +75,7 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef image, IntArrayRef kernel, In
   const Tensor input = single ? self.unsqueeze(0) : self;
   const Windows windows = windows_of(image, kernel, dilation, padding, stride);
   at::DimVector size{input.size(0), input.size(1) / taps_of(windows), image[0], image[1]};
-  at::native::resize_output(out, single ? IntArrayRef(size).slice(1) : IntArrayRef(size));
+  size_output("col2im", out, IntArrayRef(size).slice(single), self.options());
   if (out.numel() == 0) return out;
   const Tensor terms = by_tap(input.contiguous(), windows);
   WindowSum sum(size, windows, self.options().dtype(at::kFloat));
@@ -90,19 +84,13 @@ Tensor& col2im_out(const Tensor& self, IntArrayRef image, IntArrayRef kernel, In
   return out;
 }
 
-Tensor col2im(const Tensor& self, IntArrayRef image, IntArrayRef kernel, IntArrayRef dilation,
-              IntArrayRef padding, IntArrayRef stride) {
-  Tensor out = at::empty({0}, self.options());
-  return col2im_out(self, image, kernel, dilation, padding, stride, out);
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("im2col", im2col);
-  m.impl("im2col.out", im2col_out);
-  m.impl("col2im", col2im);
-  m.impl("col2im.out", col2im_out);
+  m.impl("im2col", functional<im2col>);
+  m.impl("im2col.out", im2col);
+  m.impl("col2im", functional<col2im>);
+  m.impl("col2im.out", col2im);
 }
 
 }  // namespace spyre::eager

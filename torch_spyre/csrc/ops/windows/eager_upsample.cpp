@@ -16,7 +16,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/upsample_bicubic2d_backward_meta.h>
 #include <ATen/ops/upsample_bicubic2d_meta.h>
 #include <ATen/ops/upsample_bilinear2d_backward_meta.h>
@@ -31,11 +30,12 @@
 #include <ATen/ops/upsample_nearest3d_meta.h>
 #include <ATen/ops/upsample_trilinear3d_backward_meta.h>
 #include <ATen/ops/upsample_trilinear3d_meta.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include "ops/pointwise/eager_pointwise.h"
+#include "ops/windows/eager_pool.h"
 #include "tensor/eager_structured.h"
+#include "tensor/eager_variants.h"
 
 namespace spyre::eager {
 namespace {
@@ -135,12 +135,6 @@ std::vector<Run> runs_of(const std::vector<std::int64_t>& source) {
   return best;
 }
 
-Tensor weights_along(const Tap& tap, std::int64_t dim, const Tensor& like) {
-  at::DimVector size(like.dim(), 1);
-  size[dim] = static_cast<std::int64_t>(tap.weight.size());
-  return at::tensor(tap.weight).view(size).to(like.device());
-}
-
 Tensor resized(const Tensor& x, std::int64_t dim, std::int64_t length, c10::ScalarType dtype) {
   at::DimVector size(x.sizes());
   size[dim] = length;
@@ -160,7 +154,7 @@ Tensor resample(const Tensor& x, std::int64_t dim, const std::vector<Tap>& taps)
   if (taps[0].weight.empty()) return gather(x, dim, taps[0]);
   const Tensor sum = resized(x, dim, static_cast<std::int64_t>(taps[0].source.size()), at::kFloat);
   for (const Tap& tap : taps) {
-    const Tensor weight = weights_along(tap, dim, x), terms = gather(x, dim, tap);
+    const Tensor weight = along(tap.weight, dim, x.dim(), x), terms = gather(x, dim, tap);
     if (&tap == &taps[0])
       pointwise(OpFunc::mul, sum, {terms, weight}, at::kFloat);
     else
@@ -176,7 +170,8 @@ Tensor resample_backward(const Tensor& gradient, std::int64_t dim, std::int64_t 
     Tensor terms = gradient;
     if (!tap.weight.empty()) {
       terms = resized(gradient, dim, gradient.size(dim), at::kFloat);
-      pointwise(OpFunc::mul, terms, {gradient, weights_along(tap, dim, gradient)}, at::kFloat);
+      pointwise(OpFunc::mul, terms, {gradient, along(tap.weight, dim, gradient.dim(), gradient)},
+                at::kFloat);
     }
     for (const Run& run : runs_of(tap.source)) {
       const Tensor part = run.outputs(terms, dim);
@@ -196,9 +191,9 @@ void check_dtype(Kind kind, const Tensor& tensor) {
       " on spyre. Convert it with .to(torch.float16), or use mode='nearest'.");
 }
 
-void resize_forward(Kind kind, const Tensor& self, bool align_corners,
-                    std::initializer_list<Scale> scales, const Tensor& out) {
-  if (out.numel() == 0) return;
+Tensor& resize_forward(Kind kind, const Tensor& self, bool align_corners,
+                       std::initializer_list<Scale> scales, Tensor& out) {
+  if (out.numel() == 0) return out;
   check_dtype(kind, self);
   Tensor x = self;
   std::int64_t dim = 2;
@@ -206,12 +201,12 @@ void resize_forward(Kind kind, const Tensor& self, bool align_corners,
     x = resample(x, dim, taps_of(kind, self.size(dim), out.size(dim), align_corners, scale));
     ++dim;
   }
-  out.copy_(x);
+  return out.copy_(x);
 }
 
-void resize_backward(Kind kind, const Tensor& gradient, bool align_corners,
-                     std::initializer_list<Scale> scales, const Tensor& out) {
-  if (out.numel() == 0) return;
+Tensor& resize_backward(Kind kind, const Tensor& gradient, bool align_corners,
+                        std::initializer_list<Scale> scales, Tensor& out) {
+  if (out.numel() == 0) return out;
   check_dtype(Kind::linear, gradient);
   Tensor x = gradient;
   std::int64_t dim = 2;
@@ -220,118 +215,63 @@ void resize_backward(Kind kind, const Tensor& gradient, bool align_corners,
     x = resample_backward(x, dim, in, taps_of(kind, in, gradient.size(dim), align_corners, scale));
     ++dim;
   }
-  out.copy_(x);
+  return out.copy_(x);
 }
 
-/// Ops without align_corners; `Scales`: one a dimension.
-template <Kind kind, class Meta, class BackwardMeta, class... Scales>
-struct Nearest {
-  static Tensor made(const Tensor& self, at::IntArrayRef size, Scales... scales) {
-    return run(self, size, {}, scales...);
-  }
-  static Tensor& out(const Tensor& self, at::IntArrayRef size, Scales... scales, Tensor& out) {
-    run(self, size, out, scales...);
-    return out;
-  }
-  static Tensor backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
-                         Scales... scales) {
-    return run_backward(grad, size, input_size, {}, scales...);
-  }
-  static Tensor& backward_out(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
-                              Scales... scales, Tensor& out) {
-    run_backward(grad, size, input_size, out, scales...);
-    return out;
-  }
+// Ops with and without align_corners; `Scales`: one a dimension.
 
-  static Tensor run(const Tensor& self, at::IntArrayRef size, const Tensor& given,
-                    Scales... scales) {
-    Outputs<Meta> outputs(given);
-    outputs.meta(self, size, scales...);
-    resize_forward(kind, self, false, {scales...}, outputs[0]);
-    return outputs[0];
-  }
-  static Tensor run_backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
-                             const Tensor& given, Scales... scales) {
-    Outputs<BackwardMeta> outputs(given);
-    outputs.meta(grad, size, input_size, scales...);
-    resize_backward(kind, grad, false, {scales...}, outputs[0]);
-    return outputs[0];
-  }
-};
+template <Kind kind, class Meta, class... Scales>
+Tensor& nearest(const Tensor& self, at::IntArrayRef size, Scales... scales, Tensor& out) {
+  shape_outputs<Meta>(out, self, size, scales...);
+  return resize_forward(kind, self, false, {scales...}, out);
+}
+template <Kind kind, class Meta, class... Scales>
+Tensor& nearest_backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
+                         Scales... scales, Tensor& out) {
+  shape_outputs<Meta>(out, grad, size, input_size, scales...);
+  return resize_backward(kind, grad, false, {scales...}, out);
+}
 
-template <Kind kind, class Meta, class BackwardMeta, class... Scales>
-struct Smooth {
-  static Tensor made(const Tensor& self, at::IntArrayRef size, bool align, Scales... scales) {
-    return run(self, size, align, {}, scales...);
-  }
-  static Tensor& out(const Tensor& self, at::IntArrayRef size, bool align, Scales... scales,
-                     Tensor& out) {
-    run(self, size, align, out, scales...);
-    return out;
-  }
-  static Tensor backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
-                         bool align, Scales... scales) {
-    return run_backward(grad, size, input_size, align, {}, scales...);
-  }
-  static Tensor& backward_out(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
-                              bool align, Scales... scales, Tensor& out) {
-    run_backward(grad, size, input_size, align, out, scales...);
-    return out;
-  }
+template <Kind kind, class Meta, class... Scales>
+Tensor& smooth(const Tensor& self, at::IntArrayRef size, bool align, Scales... scales,
+               Tensor& out) {
+  shape_outputs<Meta>(out, self, size, align, scales...);
+  return resize_forward(kind, self, align, {scales...}, out);
+}
+template <Kind kind, class Meta, class... Scales>
+Tensor& smooth_backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
+                        bool align, Scales... scales, Tensor& out) {
+  shape_outputs<Meta>(out, grad, size, input_size, align, scales...);
+  return resize_backward(kind, grad, align, {scales...}, out);
+}
 
-  static Tensor run(const Tensor& self, at::IntArrayRef size, bool align, const Tensor& given,
-                    Scales... scales) {
-    Outputs<Meta> outputs(given);
-    outputs.meta(self, size, align, scales...);
-    resize_forward(kind, self, align, {scales...}, outputs[0]);
-    return outputs[0];
-  }
-  static Tensor run_backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRef input_size,
-                             bool align, const Tensor& given, Scales... scales) {
-    Outputs<BackwardMeta> outputs(given);
-    outputs.meta(grad, size, input_size, align, scales...);
-    resize_backward(kind, grad, align, {scales...}, outputs[0]);
-    return outputs[0];
-  }
-};
-
-template <class Op>
+template <auto forward, auto backward>
 void register_op(torch::Library& m, const std::string& name) {
-  m.impl(name.c_str(), &Op::made);
-  m.impl((name + ".out").c_str(), &Op::out);
-  m.impl((name + "_backward").c_str(), &Op::backward);
-  m.impl((name + "_backward.grad_input").c_str(), &Op::backward_out);
+  m.impl(name.c_str(), functional<forward>);
+  m.impl((name + ".out").c_str(), forward);
+  m.impl((name + "_backward").c_str(), functional<backward>);
+  m.impl((name + "_backward.grad_input").c_str(), backward);
 }
 
 }  // namespace
 
+#define SPYRE_RESIZE(name, ways, kind, ...)                                                      \
+  register_op<ways<Kind::kind, at::meta::structured_##name, __VA_ARGS__>,                        \
+              ways##_backward<Kind::kind, at::meta::structured_##name##_backward, __VA_ARGS__>>( \
+      m, #name)
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  using namespace at::meta;
   using S = Scale;
-  register_op<Nearest<Kind::nearest, structured_upsample_nearest1d,
-                      structured_upsample_nearest1d_backward, S>>(m, "upsample_nearest1d");
-  register_op<Nearest<Kind::nearest, structured_upsample_nearest2d,
-                      structured_upsample_nearest2d_backward, S, S>>(m, "upsample_nearest2d");
-  register_op<Nearest<Kind::nearest, structured_upsample_nearest3d,
-                      structured_upsample_nearest3d_backward, S, S, S>>(m, "upsample_nearest3d");
-  register_op<Nearest<Kind::nearest_exact, structured__upsample_nearest_exact1d,
-                      structured__upsample_nearest_exact1d_backward, S>>(
-      m, "_upsample_nearest_exact1d");
-  register_op<Nearest<Kind::nearest_exact, structured__upsample_nearest_exact2d,
-                      structured__upsample_nearest_exact2d_backward, S, S>>(
-      m, "_upsample_nearest_exact2d");
-  register_op<Nearest<Kind::nearest_exact, structured__upsample_nearest_exact3d,
-                      structured__upsample_nearest_exact3d_backward, S, S, S>>(
-      m, "_upsample_nearest_exact3d");
-  register_op<
-      Smooth<Kind::linear, structured_upsample_linear1d, structured_upsample_linear1d_backward, S>>(
-      m, "upsample_linear1d");
-  register_op<Smooth<Kind::linear, structured_upsample_bilinear2d,
-                     structured_upsample_bilinear2d_backward, S, S>>(m, "upsample_bilinear2d");
-  register_op<Smooth<Kind::linear, structured_upsample_trilinear3d,
-                     structured_upsample_trilinear3d_backward, S, S, S>>(m, "upsample_trilinear3d");
-  register_op<Smooth<Kind::cubic, structured_upsample_bicubic2d,
-                     structured_upsample_bicubic2d_backward, S, S>>(m, "upsample_bicubic2d");
+  SPYRE_RESIZE(upsample_nearest1d, nearest, nearest, S);
+  SPYRE_RESIZE(upsample_nearest2d, nearest, nearest, S, S);
+  SPYRE_RESIZE(upsample_nearest3d, nearest, nearest, S, S, S);
+  SPYRE_RESIZE(_upsample_nearest_exact1d, nearest, nearest_exact, S);
+  SPYRE_RESIZE(_upsample_nearest_exact2d, nearest, nearest_exact, S, S);
+  SPYRE_RESIZE(_upsample_nearest_exact3d, nearest, nearest_exact, S, S, S);
+  SPYRE_RESIZE(upsample_linear1d, smooth, linear, S);
+  SPYRE_RESIZE(upsample_bilinear2d, smooth, linear, S, S);
+  SPYRE_RESIZE(upsample_trilinear3d, smooth, linear, S, S, S);
+  SPYRE_RESIZE(upsample_bicubic2d, smooth, cubic, S, S);
 }
 
 }  // namespace spyre::eager
