@@ -1,9 +1,9 @@
 """Safetensors files straight to the card: one tensor after the other, no second copy of them all.
 
-The safetensors library knows a fixed list of devices. Missing there: devices that it has not heard
-of. ``safe_open(..., device="spyre")`` and what is made of it (``safetensors.torch.load_file``) work
-because the type's constructor looks at the device first (``csrc/module/python_doors.cpp``), from
-when the library is imported.
+The safetensors library has a fixed list of devices, and no way to add one. When it is imported, the
+constructor of its file type learns to look at the device first (``csrc/module/python_doors.cpp``).
+So ``safe_open(..., device="spyre")`` works, and so does what is made of it, such as
+``safetensors.torch.load_file``.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ import torch
 
 from torch_spyre import _C
 
-LARGE_BYTES = 1 << 20  # a tensor whose pages are worth a look
-MADV_PAGEOUT = 21  # Linux: takes pages away, nothing of what is in them
+LARGE_BYTES = 1 << 20  # pages of smaller tensors are not worth a system call
+MADV_PAGEOUT = 21  # Linux: removes pages from memory; their content stays in the file
 
 
 def open_for_cards(safetensors: Any) -> None:
@@ -36,7 +36,7 @@ def open_for_cards(safetensors: Any) -> None:
 
 
 class _FileForCard:
-    """An open file whose tensors come on a card; all else is safetensors' own."""
+    """An open file whose tensors arrive on a card. Everything else is safetensors' own."""
 
     def __init__(self, opened: Any, device: torch.device) -> None:
         self._opened = opened
@@ -77,7 +77,7 @@ class _SliceForCard:
 
 
 class MappedFiles:
-    """Where files lie in the memory of this process, as it was when somebody first asked."""
+    """Where files are mapped in the memory of this process, as it was at the first question."""
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int]]:
@@ -89,9 +89,9 @@ class MappedFiles:
         return [(int(begin, 16), int(end, 16)) for begin, end in spans]
 
     def give_back_pages(self, tensor: torch.Tensor) -> None:
-        """Let go of host memory of a tensor that lies in a mapped file: a model that was loaded on
-        the CPU and is moved to a card is in memory once. Who reads the tensor again reads the
-        file."""
+        """Return the host memory of a tensor that lies in a mapped file. So a model that was loaded
+        on the CPU and is moved to a card is in memory only once. If the tensor is read again, it
+        comes from the file."""
         if tensor.device.type != "cpu" or tensor.nbytes < LARGE_BYTES or not tensor.is_contiguous():
             return
         page, address = mmap.PAGESIZE, tensor.data_ptr()

@@ -1,7 +1,7 @@
 """A digest of code: of modules of this package, and of everything here that they are made of.
 
-What is kept on disk is as old as the code that made it. So its name holds a digest of that code,
-found by following imports: a module that is used can then not be forgotten.
+What is kept on disk is only good for the code that made it. So its name holds a digest of that
+code. The code is found by following imports: so no module that is used can be forgotten.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PACKAGE = Path(__file__).parent
 # To parse all files takes a second. A test compares what this finds with what Python's parser does.
 _FROM = re.compile(r"from torch_spyre([\w.]*) import (\([^)]*\)|[^\n]*)")
 _IMPORT = re.compile(r"import torch_spyre([\w.]*)")
-_ASIDE = re.compile(r"#[^\n]*|\bas \w+")  # comments, and what something is called there
+_ASIDE = re.compile(r"#[^\n]*|\bas \w+")  # comments, and local names of what is imported
 _NAME = re.compile(r"\w+")
 
 
 @functools.cache
 def code_digest(*modules: str) -> str:
-    """Of the modules; of those that they import, wherever they do; of the tables beside them; and
-    of the compiled libraries. Read once a process: what is loaded does not change either."""
+    """A digest of the modules, of all that they import, anywhere in their code, of the tables
+    beside them, and of the compiled libraries. Read once a process: loaded code does not change."""
     digest = hashlib.sha256()
     for path, content in sorted(contents_of(*modules, package=PACKAGE).items()):
         digest.update(f"{path}\n".encode() + hashlib.sha256(content).digest())
@@ -32,7 +32,7 @@ def code_digest(*modules: str) -> str:
 
 
 def contents_of(*modules: str, package: Path) -> dict[str, bytes]:
-    """What :func:`code_digest` is of: files by their paths in the package."""
+    """The files that :func:`code_digest` covers, by their paths in the package."""
     files = _files(package)
     read: dict[str, bytes] = {}
     followed: set[str] = set()
@@ -43,7 +43,7 @@ def contents_of(*modules: str, package: Path) -> dict[str, bytes]:
             continue
         followed.add(name)
         around = name.split(".")
-        # Packages around it run first; who imports something from them says so.
+        # Importing it runs the packages around it, so they count. Their imports do not.
         for i in range(1, len(around) + 1):
             file = files[".".join(around[:i])]
             if file not in read:

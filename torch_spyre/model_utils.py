@@ -28,39 +28,40 @@ def load_model_to_spyre(
 Convert = Callable[[torch.Tensor], torch.Tensor]
 Apply = Callable[[torch.nn.Module, Convert, bool], torch.nn.Module]
 
-_here = threading.local()  # .moves: whether this thread is at it
+_thread = threading.local()  # .converts: whether this thread is converting a module
 
 
 def convert_module(
     apply: Apply, module: torch.nn.Module, fn: Convert, recurse: bool = True
 ) -> torch.nn.Module:
-    """``apply(module, fn, recurse)``, which is PyTorch's ``Module._apply``. If a card has to do
-    with it, everything is converted before anything is exchanged.
+    """``apply(module, fn, recurse)``, where ``apply`` is PyTorch's ``Module._apply``. If tensors
+    come from or go to a card, all are converted before any is exchanged.
 
-    If it raises, the module is as it was. A tensor that a module has in several places is converted
-    once, and stays one. Weights of linear layers are laid out on the card with the output features
-    in the stick, the order in which the matrix unit reads them.
+    If it raises, the module is as it was. A tensor that a module has several times is converted
+    once, and stays one tensor. On the card, weights of linear layers have the output features in
+    the stick: that is the order in which the matrix unit reads them.
     """
-    if getattr(_here, "moves", False):  # a part of a module that is on its way
+    if getattr(_thread, "converts", False):  # a child of the module that is being converted
         return apply(module, fn, recurse)
     tensors = list(_tensors(module, recurse))
     move = _Move(module, fn)
     if not any(map(_on_card, tensors)):
-        first = next(iter(tensors), None)  # it shows where they go
+        first = next(iter(tensors), None)  # it shows where all of them go
         if first is None or not _on_card(move(first)):
             return apply(module, lambda each: move(each) if each is first else fn(each), recurse)
     before = _State(module, recurse)
     try:
         for tensor in tensors:
             move(tensor)
-        _here.moves = True
+        _thread.converts = True
         return apply(module, move, recurse)
     except BaseException:
-        move.done.clear()  # who handles the error has the memory back, though it knows this frame
+        # The error refers to this frame: let it not keep the memory of what was converted.
+        move.done.clear()
         before.restore()
         raise
     finally:
-        _here.moves = False
+        _thread.converts = False
 
 
 def _on_card(tensor: torch.Tensor) -> bool:
@@ -68,7 +69,7 @@ def _on_card(tensor: torch.Tensor) -> bool:
 
 
 def _tensors(module: torch.nn.Module, recurse: bool) -> Iterator[torch.Tensor]:
-    """Those of a module in the order in which ``Module._apply`` converts them."""
+    """The tensors of a module, in the order in which ``Module._apply`` converts them."""
     if recurse:
         for child in module.children():
             yield from _tensors(child, recurse)
@@ -88,7 +89,7 @@ class _Move:
         self.fn = fn
         self.weights = {id(m.weight) for m in module.modules() if isinstance(m, torch.nn.Linear)}
         self.files = MappedFiles()
-        # By identity. The source is kept, too: another tensor must not get its id meanwhile.
+        # By identity. The source is kept, too: otherwise another tensor could get its id.
         self.done: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -114,7 +115,8 @@ class _Move:
         return converted
 
     def _weight(self, tensor: torch.Tensor) -> torch.Tensor:
-        if _on_card(tensor) and not _lies_as_created(tensor):
+        """The weight of a linear layer, with output features in the stick."""
+        if _on_card(tensor) and not _has_default_layout(tensor):
             return self.fn(tensor)  # somebody chose its layout
         before = _C._turn_weights(True)
         try:
@@ -135,13 +137,13 @@ class _Move:
         return next((name for name, each in named if each is tensor), "a gradient")
 
 
-def _lies_as_created(tensor: torch.Tensor) -> bool:
-    """Whether a tensor on the card has the layout of a new one, as loaded weights do."""
+def _has_default_layout(tensor: torch.Tensor) -> bool:
+    """Whether a tensor on the card has the layout of a new one, as loaded weights have."""
     return _C._find_layout(tensor) == _C.SpyreTensorLayout(list(tensor.shape), tensor.dtype)
 
 
 class _State:
-    """What a module consists of."""
+    """The tensors of a module, to put them back."""
 
     def __init__(self, module: torch.nn.Module, recurse: bool) -> None:
         modules = list(module.modules()) if recurse else [module]

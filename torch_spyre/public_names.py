@@ -12,7 +12,7 @@ Of ``torch_spyre._C``, the native module there; ``torch.spyre`` has all of its n
   ``get_stream_from_pool(device, priority)`` makes one. ``current_stream``, ``default_stream`` and
   ``synchronize`` are those of ``torch.spyre``.
 
-Other names need no door: their modules are called as there.
+Other names need nothing of this kind: their modules have the same names here as there.
 """
 
 from typing import Any

@@ -3,10 +3,10 @@
 There are three times for it.
 
 * When PyTorch is imported (:func:`apply`), names are added, and some built-in functions learn to do
-  more: they stay the objects they are, and no program that does without the card can tell
-  (``csrc/module/python_doors.cpp`` says how). Nothing is replaced.
-* When a process begins to use the card (:func:`in_use`), functions are replaced that PyTorch gives
-  a device no other word in. Each hands what is not about the card to the original.
+  more. Nothing is replaced: they stay the same objects, and a program that does not use the card
+  cannot tell the difference (``csrc/module/python_doors.cpp`` says how).
+* When a process begins to use the card (:func:`in_use`), functions are replaced, where PyTorch
+  gives a device no other way. Each replacement hands on to the original what is not about the card.
 * While a graph with tensors of the card is compiled, and only then: the context managers.
 """
 
@@ -48,7 +48,7 @@ _used = False
 
 
 def apply() -> None:
-    """What every program gets that imports PyTorch."""
+    """What every program gets that imports PyTorch with this package installed."""
     layout_keywords()
     module_methods(in_use)
     custom_ops()
@@ -58,8 +58,8 @@ def apply() -> None:
 
 
 def in_use() -> None:
-    """What a program gets when it begins to use the card: just before its first tensor there, or
-    before the first module goes there."""
+    """What a program gets when it begins to use the card: just before it makes its first tensor
+    there, or moves its first module there."""
     global _used
     with _lock:
         if _used:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def short_calls() -> Iterator[None]:
-    """While a function is traced: what Dynamo compiles does not, at each call, tell a profiler of
-    itself, nor look for the current stream if its graph has no use for one; and it calls the code
-    of plain graphs, not the functions around it.
+    """While a function is traced: calls of what Dynamo compiles become shorter. They tell no
+    profiler of themselves. They do not look for the current stream if the graph has no use for it.
+    And they call the code of plain graphs directly, not the functions around it.
 
-    Missing upstream: the same. CUDA's graphs hide it.
+    Missing upstream: a way to choose this. CUDA's graphs hide the time that it takes.
     """
     from torch._dynamo import config, graph_bytecode_inputs, output_graph
 
@@ -59,9 +59,10 @@ def short_calls() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_graphs() -> Iterator["PlainGraphs"]:
-    """While a spyre graph is compiled: the graphs that are called for nothing but their results.
+    """While a spyre graph is compiled: finds the graphs that are called for nothing but their
+    results.
 
-    Missing upstream: a word of AOTAutograd about what it does around a graph.
+    Missing upstream: that AOTAutograd says what it does around a graph.
     """
     from torch._functorch._aot_autograd import runtime_wrappers
 
@@ -81,10 +82,11 @@ def plain_graphs() -> Iterator["PlainGraphs"]:
 
 
 def short_module_calls(eval_frame: Any) -> None:
-    """What ``torch.compile(module)`` returns calls its ``forward``, where nobody hooked into it, if
-    the module was on the card when it was first called.
+    """What ``torch.compile(module)`` returns calls its ``forward`` directly, without the five
+    functions in between, unless somebody has put a hook there. Only for modules that were on the
+    card when they were first called.
 
-    Missing upstream: the same. There are five functions in between.
+    Missing upstream: a way to choose this.
     """
     from torch.nn.modules import module as modules
 

@@ -7,11 +7,11 @@ from torch_spyre.constants import DEVICE_NAME
 
 
 def expect_graphs() -> None:
-    """Let Inductor tell when it compiles a graph of the card in a process that has not used the
-    card yet: a compiled function may make its tensors there.
+    """Notice that Inductor compiles a graph of the card in a process that has not used the card
+    yet. That happens if the compiled function makes its tensors there itself.
 
-    Inductor comes to a device's backend when it has chosen decompositions, too late for ours. So
-    the one that it finds before the card is in use has the function traced once more.
+    Inductor asks for a device's backend after it has chosen decompositions, which is too late for
+    ours. So the backend that it finds at first only has the function traced once more.
     """
     from torch._dynamo.exc import TensorifyScalarRestartAnalysis
     from torch._inductor.codegen import common
@@ -32,7 +32,7 @@ def expect_graphs() -> None:
 
 
 def device_interface(interfaces: Any) -> None:
-    """Not a patch: Dynamo's questions about the device are answered."""
+    """Not a patch: answers Dynamo's questions about the device."""
     from torch_spyre._inductor.device_interface import SpyreInterface
 
     interfaces.register_interface_for_device(DEVICE_NAME, SpyreInterface)

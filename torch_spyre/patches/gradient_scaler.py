@@ -10,7 +10,7 @@ from torch_spyre.constants import DEVICE_NAME
 def gradient_scaler() -> None:
     """``GradScaler.unscale_`` inverts the scale in float32, which is exactly rounded on the card.
 
-    Missing upstream: a way for a backend without float64 to say so; only "mps:0" is asked about.
+    Missing upstream: a way for a backend to say that it has no float64. It compares with "mps:0".
     """
 
     class Single(torch.Tensor):

@@ -10,8 +10,8 @@ from torch_spyre import _C
 
 
 def tensor_guards(guards: Any) -> None:
-    """Dynamo's guards of tensors compare device layouts and names of dimensions: with others it is
-    another graph.
+    """Dynamo's guards of tensors compare device layouts and names of dimensions, too: a tensor with
+    others gets another graph.
 
     Missing upstream: a way for a device to add to ``TENSOR_MATCH``.
     """
@@ -44,9 +44,9 @@ def tensor_guards(guards: Any) -> None:
             parts = guards.get_verbose_code_parts(f"{self.arg_ref(guard)}{code}", guard)
             self.get_guard_manager(guard).add_lambda_guard(check, parts, guard.user_stack)
 
-        if None not in sizes:  # where sizes vary, layouts do
+        if None not in sizes:  # with sizes that vary, layouts vary
             add(_C._layout_guard(layout), f".device_tensor_layout() == {layout!r}")
-        if dims is not None or hints_were_given():  # others do not look at names
+        if dims is not None or hints_were_given():  # without hints nothing looks at names
             add(is_named_so, f": its dimensions are called {dims}, where they are {sizes}")
 
     guards.GuardBuilder.TENSOR_MATCH = TENSOR_MATCH

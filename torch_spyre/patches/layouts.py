@@ -9,8 +9,8 @@ from torch_spyre.constants import DEVICE_NAME
 
 
 def layout_keywords() -> None:
-    """Calls without the keyword, which PyTorch refuses, go their way as ever. Modes see calls with
-    it.
+    """Calls without the keyword go their usual way. PyTorch refuses the keyword: calls with it come
+    here, and torch function modes see them.
 
     Missing upstream: a keyword of tensor factories that a backend may define.
     """

@@ -12,7 +12,7 @@ from torch_spyre.patches.replacing import on_card, replaced, replaced_items
 def lowered_by(changed: dict[Any, Any]) -> Iterator[None]:
     """While a spyre graph is lowered: some ops have other lowerings.
 
-    Missing upstream: lowerings by device. A new one takes the place of Inductor's own everywhere.
+    Missing upstream: lowerings by device. A new lowering replaces Inductor's own for all devices.
     """
     from torch._inductor import ir, lowering
 
@@ -27,7 +27,7 @@ def lowered_by(changed: dict[Any, Any]) -> Iterator[None]:
 
 
 def _always_on_card(owner: Any, name: str) -> contextlib.AbstractContextManager[None]:
-    """While it lasts, a question that Inductor asks about a node is answered with yes, if the node
+    """While it lasts, the answer to a question that Inductor asks about a node is yes, if the node
     is on the card."""
     original = getattr(owner, name)
 

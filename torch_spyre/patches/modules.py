@@ -13,9 +13,10 @@ from torch_spyre.streams import resolve_device
 
 
 def module_methods(in_use: Callable[[], None]) -> None:
-    """``Module.spyre``; and ``Module.to``, when it reads where to, says that the card is meant.
+    """Adds ``Module.spyre``. And ``Module.to`` tells us, when it has read its arguments, that the
+    module is to go to the card.
 
-    Missing upstream: a word to a device before the first module goes there.
+    Missing upstream: that a device is told before the first module goes there.
     """
 
     def spyre(self: torch.nn.Module, device: Any = None) -> torch.nn.Module:
@@ -27,10 +28,11 @@ def module_methods(in_use: Callable[[], None]) -> None:
 
 
 def module_moves() -> None:
-    """``Module.to`` and its kin move all of a module or nothing, if the card has to do with it.
+    """``Module.to`` and the like move all of a module or nothing, if it comes from or goes to the
+    card.
 
-    Missing upstream: the same. They move one tensor after the other, and what has been moved when
-    memory runs out stays where it is.
+    Missing upstream: moves that are undone. PyTorch moves one tensor after the other. If memory
+    runs out, the tensors that have been moved stay where they are.
     """
     original = torch.nn.Module._apply
 

@@ -1,4 +1,4 @@
-"""The names that a tensor's dimensions have, on its copies."""
+"""Copies of a tensor keep the names of its dimensions."""
 
 import functools
 
@@ -9,8 +9,8 @@ from torch_spyre import _C
 
 @functools.cache
 def moves_keep_names() -> None:
-    """``Tensor.to`` and ``Tensor.cpu`` give the result the names that a tensor's dimensions have.
-    Called with the first name, and so not at all in most programs.
+    """``Tensor.to`` and ``Tensor.cpu`` give their result the names of the tensor's dimensions.
+    Called when the first tensor gets names, so not at all in most programs.
 
     Missing upstream: attributes of a tensor that stay with its copies.
     """

@@ -12,12 +12,14 @@ from torch_spyre.patches.replacing import replaced
 
 @contextlib.contextmanager
 def patterns_when_needed() -> Iterator[None]:
-    """While a spyre graph is compiled: they are made for the first graph that could match one, and
-    on the CPU. To make them, Inductor fills scalars on the device of the first graph, some dozen
-    programs that are not the user's.
+    """While a spyre graph is compiled: patterns are made for the first graph that could match one,
+    and on the CPU. Inductor makes them for the first graph of all, and fills scalars on its device:
+    some dozen programs on the card that are not the user's.
 
-    Missing upstream: patterns that are made when a graph has their ops, of fake scalars. Products
-    are padded on other devices only; attention has an exponential, a permutation is drawn.
+    A graph could match one if it has an exponential, as attention has, or draws a permutation.
+    Inductor pads products on other devices only.
+
+    Missing upstream: patterns that are made when a graph has their ops, from fake scalars.
     """
     from torch._inductor import compile_fx
     from torch._inductor.fx_passes import joint_graph
@@ -32,7 +34,7 @@ def patterns_when_needed() -> Iterator[None]:
             for node in graph.graph.nodes
         )
         if needed:
-            return original(graph, torch.device("cpu"))  # it asks for nothing but patterns of it
+            return original(graph, torch.device("cpu"))  # the device is for the patterns only
         with replaced(joint_graph, "lazy_init", lambda _: None):
             return original(graph, input_device)
 

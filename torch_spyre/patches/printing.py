@@ -10,8 +10,8 @@ from torch_spyre.constants import DEVICE_NAME
 def tensor_printing() -> None:
     """Format a spyre tensor from one copy on the CPU.
 
-    Missing upstream: ``_tensor_str`` has a fixed list of device types to move first; without it,
-    printing would run dozens of small operations on the device.
+    Missing upstream: ``_tensor_str`` has a fixed list of device types whose tensors it copies to
+    the CPU first. Without a copy, printing runs dozens of small ops on the device.
     """
     import torch._tensor_str as printing
 

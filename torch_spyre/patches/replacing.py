@@ -1,4 +1,4 @@
-"""Putting something else in the place of PyTorch's own for a while, and back."""
+"""Replacing something of PyTorch's for a while."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ _NOTHING = object()
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """While it lasts, an attribute of a module, a class or an object is another.
+    """While it lasts, an attribute of a module, a class or an object has another value.
 
-    All threads see it. So whoever does it has Dynamo's lock till it is undone: two threads that
-    compile could undo each other's changes.
+    All threads see that. So this holds Dynamo's lock until the old value is back: otherwise two
+    threads that compile could undo each other's changes.
     """
     from torch._dynamo.convert_frame import compile_lock
 
     with compile_lock:
-        before = vars(owner).get(name, _NOTHING)  # what it inherits comes back by itself
+        before = vars(owner).get(name, _NOTHING)  # what is inherited comes back by itself
         setattr(owner, name, value)
         try:
             yield
@@ -32,7 +32,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced_items(table: dict[Any, Any], changed: dict[Any, Any]) -> Iterator[None]:
-    """While it lasts, some items of a table are others. The same about threads."""
+    """While it lasts, some items of a table have other values. Holds Dynamo's lock, too."""
     from torch._dynamo.convert_frame import compile_lock
 
     with compile_lock:

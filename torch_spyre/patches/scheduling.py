@@ -32,9 +32,9 @@ def loops_as_lowered() -> Iterator[None]:
     """While a spyre graph is compiled: Inductor leaves the loops of the card's buffers as they are,
     and schedules them by the names of what they read.
 
-    Missing upstream: a device's word in the order of loops and of dimensions in memory. Planning
-    decides both itself, from what lowering left, and to no use Inductor would trace every loop
-    twice more, and the index of every read once again.
+    Missing upstream: a way for a device to choose the order of loops and of dimensions in memory.
+    Planning decides both itself, from what lowering left. Inductor would trace every loop twice
+    more for it, and the index of every read once more, to no use.
     """
     from torch._inductor.dependencies import Dep, ReadWrites, StarDep
     from torch._inductor.ir import ComputedBuffer, Pointwise, Reduction
@@ -53,7 +53,7 @@ def loops_as_lowered() -> Iterator[None]:
         if not (isinstance(buffer, ComputedBuffer) and on_card(buffer)):
             return compute_attrs(self, *args, **kwargs)
         loops = buffer.data
-        if type(loops) not in (Pointwise, Reduction):  # what scatters
+        if type(loops) not in (Pointwise, Reduction):  # such as scatters
             return compute_attrs(self, *args, **kwargs)
         self._sizes = loops.get_pointwise_size(), loops.get_reduction_size()
         self._body = None

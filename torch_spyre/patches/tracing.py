@@ -1,4 +1,4 @@
-"""Dynamo's work on functions that got tensors or modules of the card."""
+"""Around Dynamo's work on functions whose arguments are tensors or modules of the card."""
 
 import contextlib
 import functools
@@ -15,11 +15,12 @@ from torch_spyre.patches.replacing import replaced
 
 
 def around_tracing(convert_frame: Any) -> None:
-    """Dynamo looks at a function that got tensors or modules of the card without Python's collector
-    of cycles, from its first bytecode to its guards, and makes its calls short.
+    """While Dynamo works on a function with tensors or modules of the card among its arguments,
+    from its first bytecode to its guards, Python's collector of cycles is off, and calls of the
+    result are made short.
 
-    Missing upstream: a hook of a device around Dynamo's work. Its callbacks know neither the
-    arguments nor an end of their own: ``torch._dynamo.reset()`` forgets them.
+    Missing upstream: a hook of a device around Dynamo's work. Its callbacks do not get the
+    arguments, and ``torch._dynamo.reset()`` forgets them.
     """
     original = convert_frame._compile
 
@@ -42,9 +43,9 @@ def around_tracing(convert_frame: Any) -> None:
 
 @contextlib.contextmanager
 def unnamed_lines() -> Iterator[None]:
-    """Dynamo does not look for the functions that lines are in, unless its log says them.
+    """Dynamo does not look up in which functions lines are, unless its log prints it.
 
-    Missing upstream: the same. It reads whole files with a tokenizer in Python for it.
+    Missing upstream: the same. Dynamo reads whole files with a tokenizer in Python for it.
     """
     from torch._dynamo import output_graph, symbolic_convert
 
