@@ -13,7 +13,7 @@ from torch_spyre._C import DataFormats
 from torch_spyre._inductor import op_spec, programs
 from torch_spyre._inductor.codegen.source import kernel_text
 from torch_spyre._inductor.kernel_ir import Buffer, contiguous_strides, literal, number_key
-from torch_spyre._inductor.kernel_template import TemplateText, template_function
+from torch_spyre._inductor.kernel_template import filled, template_of
 from torch_spyre._inductor.planning.accumulate import Numbers
 from torch_spyre._inductor.trace import Tracer
 from torch_spyre.execution import kernel_runner
@@ -128,8 +128,8 @@ def test_texts_hold_every_number(number):
     assert repr(eval(literal(number), {})) == repr(number)
     (op,) = traced(number)[1:]
     op.output.buffer.local = False
-    made = template_function(TemplateText([op], (), str).function)()
-    assert repr(made.nests[0].ops[0].constants) == repr({"min": number, "max": number})
+    (made,), _, _ = filled(template_of([op], ()).data, [])
+    assert repr(made.constants) == repr({"min": number, "max": number})
 
 
 @pytest.mark.parametrize("number", SPECIALS)

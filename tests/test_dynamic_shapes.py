@@ -1,11 +1,13 @@
 """Graphs with symbolic sizes: compiled once, right for every size."""
 
 import gc
+import math
 import threading
 import warnings
 from collections import OrderedDict
 
 import pytest
+import sympy
 import torch
 import torch.nn.functional as F
 from hypothesis import Phase, example, given, settings
@@ -17,15 +19,9 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
 from torch_spyre._inductor.compile import CompileFallbackWarning
 from torch_spyre._inductor.granularity import granularity, kept_instances
-from torch_spyre._inductor.kernel_ir import Buffer, Ramp
-from torch_spyre._inductor.kernel_template import (
-    At,
-    Nest,
-    Op,
-    Template,
-    plan_template,
-    template_function,
-)
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
+from torch_spyre._inductor.kernel_template import plan_template, template_of
+from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
 HALF, FULL = torch.float16, torch.float32
@@ -285,37 +281,57 @@ def test_two_devices():
 # --------------------------------------------------------------------------------------- templates
 
 
+ROWS, COLUMNS = sympy.symbols("rows columns", integer=True, nonnegative=True)
+
+
+def tensor(name, *size, dtype=HALF, **more):
+    return Buffer(
+        name, dtype, list(size), [math.prod(size[i:]) for i in range(1, len(size) + 1)], **more
+    )
+
+
+def at(buffer, offset=0, **strides):
+    return Access(buffer, LinearIndex(offset, strides))
+
+
+def runner_of(name, ops, *sizes, kept=1, inside=()):
+    """Of a template of the ops; ``inside`` are locals of the graph."""
+    for number, op in enumerate(ops):
+        op.node = number
+    template = template_of(ops, inside)
+    numbers = sympy.lambdify(sizes, template.numbers)
+    return SDSCTemplateRunner(name, numbers, template.data, kept)
+
+
 def sums(rows, columns):
     """x * 2, and its sums over rows."""
-    x = At("x", 0, i=columns, j=1)
-    return Template(
-        buffers=[
-            Buffer("x", HALF, [rows, columns], [columns, 1]),
-            Buffer("two", HALF, [], [], constant=2),
-            Buffer("y", HALF, [rows, columns], [columns, 1]),
-            Buffer("z", HALF, [columns], [1]),
-        ],
-        temporaries={"t": HALF},
-        nests=[
-            Nest(
-                {"i": rows, "j": columns},
-                [
-                    Op("mul", At("t", 0, i=columns, j=1), [x, At("two", 0)]),
-                    Op("identity", At("y", 0, i=columns, j=1), [At("t", 0, i=columns, j=1)]),
-                ],
-            ),
-            Nest(
-                {"j": columns, "i": rows},
-                [Op("sum", At("z", 0, j=1), [At("y", 0, j=1, i=columns)])],
-            ),
-        ],
-    )
+    x, y, z = tensor("x", rows, columns), tensor("y", rows, columns), tensor("z", columns)
+    t, two = tensor("t", rows, columns, local=True), tensor("two", constant=2)
+    first, second = {"i": rows, "j": columns}, {"j": columns, "i": rows}
+    each = {"i": columns, "j": 1}
+    return [
+        KernelOp("mul", first, [at(x, **each), at(two)], at(t, **each)),
+        KernelOp("identity", first, [at(t, **each)], at(y, **each)),
+        KernelOp("sum", second, [at(y, **each)], at(z, j=1)),
+    ]
+
+
+def test_equal_kernels_have_equal_data():
+    """Whatever their graphs call buffers, and wherever names come from."""
+    first, second = sums(ROWS, COLUMNS), sums(ROWS, COLUMNS)
+    for number, op in enumerate(first):
+        op.output.buffer.name = f"buf{number + 7}"
+        op.op = "".join(list(op.op))
+        op.origin = f"line {number}"
+    one, other = template_of(first, ()), template_of(second, ())
+    assert (one.data, one.numbers) == (other.data, other.numbers)
+    assert template_of(sums(ROWS, 64), ()).data != other.data
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 65])
 @pytest.mark.parametrize("columns", [0, 1, 3, 130])
 def test_a_template_by_hand(rows, columns):
-    runner = SDSCTemplateRunner("sums", sums, kept=4)
+    runner = runner_of("sums", sums(ROWS, COLUMNS), ROWS, COLUMNS, kept=4)
     x = host(rows, columns)
     y, z = (torch.zeros(s, dtype=HALF, device="spyre") for s in [(rows, columns), (columns,)])
     runner.run(x.half().to("spyre"), y, z, rows, columns)
@@ -324,7 +340,7 @@ def test_a_template_by_hand(rows, columns):
 
 
 def test_a_template_without_sizes():
-    runner = SDSCTemplateRunner("sums", lambda: sums(3, 70), kept=1)
+    runner = runner_of("sums", sums(3, 70))
     x = host(3, 70)
     y, z = (torch.zeros(s, dtype=HALF, device="spyre") for s in [(3, 70), (70,)])
     runner.run(x.half().to("spyre"), y, z)
@@ -333,7 +349,7 @@ def test_a_template_without_sizes():
 
 
 def test_instances_are_kept_and_forgotten():
-    runner = SDSCTemplateRunner("sums", sums, kept=2)
+    runner = runner_of("sums", sums(ROWS, COLUMNS), ROWS, COLUMNS, kept=2)
 
     def run(rows):
         x = torch.zeros(rows, 64, dtype=HALF, device="spyre")
@@ -353,18 +369,10 @@ def test_instances_are_kept_and_forgotten():
 
 
 def test_numbers_that_an_instance_counts_go_with_it():
-    def places(rows):
-        ramp = Ramp((rows,), (1,), 7)
-        return Template(
-            buffers=[
-                Buffer("y", FULL, [rows], [1]),
-                Buffer("ramp", FULL, [rows], [1], constant=ramp),
-            ],
-            temporaries={},
-            nests=[Nest({"i": rows}, [Op("identity", At("y", 0, i=1), [At("ramp", 0, i=1)])])],
-        )
-
-    runner = SDSCTemplateRunner("places", places, kept=1)
+    ramp = tensor("ramp", ROWS, dtype=FULL, constant=Ramp((ROWS,), (1,), 7))
+    y = tensor("y", ROWS, dtype=FULL)
+    op = KernelOp("identity", {"i": ROWS}, [at(ramp, i=1)], at(y, i=1))
+    runner = runner_of("places", [op], ROWS)
 
     def allocated_after(rows):
         y = torch.empty(rows, dtype=FULL, device="spyre")
@@ -382,29 +390,15 @@ def test_numbers_that_an_instance_counts_go_with_it():
 def test_a_view_of_a_local_that_crosses_sticks_ends_the_kernel():
     """``(x * 2)[:, 1:] + 0`` of a buffer that only the kernel knows."""
 
-    def shifted(n):
-        return Template(
-            buffers=[
-                Buffer("x", HALF, [3, n], [n, 1]),
-                Buffer("two", HALF, [], [], constant=2.0),
-                Buffer("b", HALF, [3, n], [n, 1], local=True),
-                Buffer("y", HALF, [3, n - 1], [n - 1, 1]),
-            ],
-            temporaries={},
-            nests=[
-                Nest(
-                    {"i": 3, "j": n},
-                    [Op("mul", At("b", 0, i=n, j=1), [At("x", 0, i=n, j=1), At("two", 0)])],
-                ),
-                Nest(
-                    {"i": 3, "j": n - 1},
-                    [Op("identity", At("y", 0, i=n - 1, j=1), [At("b", 1, i=n, j=1)])],
-                ),
-            ],
-        )
-
-    assert len(plan_template(lambda: shifted(130), {}).kernels) == 2
-    runner = SDSCTemplateRunner("shifted", shifted, kept=2)
+    n = COLUMNS
+    x, b, y = tensor("x", 3, n), tensor("b", 3, n, local=True), tensor("y", 3, n - 1)
+    two, each = tensor("two", constant=2.0), {"i": n, "j": 1}
+    ops = [
+        KernelOp("mul", {"i": 3, "j": n}, [at(x, **each), at(two)], at(b, **each)),
+        KernelOp("identity", {"i": 3, "j": n - 1}, [at(b, 1, **each)], at(y, i=n - 1, j=1)),
+    ]
+    runner = runner_of("shifted", ops, n, kept=2, inside=["b"])
+    assert len(plan_template(runner.data, runner.numbers(130), {}).kernels) == 2
     x = host(3, 130)
     y = torch.zeros(3, 129, dtype=HALF, device="spyre")
     runner.run(x.half().to("spyre"), y, 130)
@@ -454,14 +448,11 @@ def test_room_for_instances():
 
 # -------------------------------------------------------------------- instances, and who makes them
 
-NEGATION = """lambda s0: Template(
-    buffers=[
-        Buffer('arg0', torch.float16, [s0, 64], [64, 1]),
-        Buffer('arg1', torch.float16, [s0, 64], [64, 1]),
-    ],
-    temporaries={},
-    nests=[Nest({'c0': s0, 'c1': 64}, [
-        Op('neg', At('arg1', 0, c0=64, c1=1), [At('arg0', 0, c0=64, c1=1)])])])"""
+
+def negation(kept):
+    x, y = tensor("x", ROWS, 64), tensor("y", ROWS, 64)
+    op = KernelOp("neg", {"i": ROWS, "j": 64}, [at(x, i=64, j=1)], at(y, i=64, j=1))
+    return runner_of("negation", [op], ROWS, kept=kept)
 
 
 def negate(runner, rows):
@@ -496,7 +487,7 @@ def test_threads_share_a_template_that_keeps_few_instances():
         results.extend(negate(runner, rows).cpu() for rows in sizes)
 
     others, results = [], []
-    runner = SDSCTemplateRunner("negation", template_function(NEGATION), kept=2)
+    runner = negation(kept=2)
     runner.instances = Instances()
     for rows in (1, 2, 1, 2, 2):
         negate_all([rows])
@@ -510,7 +501,7 @@ def test_threads_share_a_template_that_keeps_few_instances():
 
 def test_instances_have_the_knobs_that_their_graph_was_compiled_with():
     with config.patch(sencores=4):
-        runner = SDSCTemplateRunner("negation", template_function(NEGATION), kept=8)
+        runner = negation(kept=8)
     negate(runner, 256)
     assert cores_of(runner) == {4}
     thread = threading.Thread(target=negate, args=(runner, 512))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -33,7 +32,7 @@ from torch_spyre._inductor.kernel_ir import (
     number,
     number_key,
 )
-from torch_spyre._inductor.kernel_template import TemplateText, plan_template, template_function
+from torch_spyre._inductor.kernel_template import Template, plan_template
 from torch_spyre._inductor.trace import Tracer, simplified
 
 MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
@@ -167,19 +166,19 @@ def is_product(node: Any) -> bool:
     return isinstance(data, ir.Reduction) and data.reduction_type == "dot"
 
 
-def template_text(builder: KernelBuilder) -> TemplateText:
-    """The ops as a template."""
-    text = TemplateText(builder.ops, builder.buffers, pexpr)
-    ranges = [values for _, values in _symbols(text.sizes)]
-    text.kept = kept_instances((_bound(r.lower) or 0, _bound(r.upper)) for r in ranges)
-    return text
+def template_source(template: Template) -> str:
+    """Arguments of ``async_compile.sdsc_template`` after the name."""
+    ranges = [values for _, values in _symbols(template.sizes)]
+    kept = kept_instances((_bound(r.lower) or 0, _bound(r.upper)) for r in ranges)
+    numbers = ", ".join(map(pexpr, template.numbers))
+    return f"lambda {', '.join(template.sizes)}: [{numbers}], {template.data!r}, kept={kept}"
 
 
-def check_template(text: TemplateText) -> None:
+def check_template(template: Template) -> None:
     """Raises :class:`Unsupported` if the template cannot be planned for the sizes seen."""
-    make = template_function(text.function)
-    seen = [seen_size(symbol) for symbol, _ in _symbols(text.sizes)]
-    plan_template(lambda: replace(make(*seen), origins=text.origins), {})
+    seen = {symbol: seen_size(symbol) for symbol, _ in _symbols(template.sizes)}
+    numbers = [int(each.xreplace(seen)) for each in template.numbers]
+    plan_template(template.data, numbers, {}, template.origins)
 
 
 def _symbols(names: list[str]) -> list[tuple[Symbol, Any]]:

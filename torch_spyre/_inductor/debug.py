@@ -67,14 +67,14 @@ def kernel_made(
     _write_kernel(directory / name, kernel)
 
 
-def template_made(name: str, source: str, nodes: Sequence[SchedulerNode]) -> None:
+def template_made(name: str, ops: str, nodes: Sequence[SchedulerNode]) -> None:
     """The same of a kernel whose sizes launches bring: it is planned then."""
     _introduce(name, nodes)
     codegen.info("%s: a template, planned for sizes when they come", name)
     directory = _directory()
     if directory is not None:
         (directory / name).mkdir(parents=True, exist_ok=True)
-        (directory / name / "template.txt").write_text(source)
+        (directory / name / "template.txt").write_text(ops)
 
 
 def folder_of(name: str) -> Path | None:

@@ -1,42 +1,31 @@
-"""Kernels whose sizes a launch brings: written as a function of the sizes, planned for each.
+"""Kernels whose sizes a launch brings: ops with gaps for numbers, filled and planned for each.
 
-The wrapper of a graph with dynamic shapes holds templates as Python text::
+The wrapper of a graph with dynamic shapes holds the ops, and how the numbers that are missing in
+them follow from the sizes::
 
-    async_compile.sdsc_template('sdsc_add_0', '''lambda s77: Template(
-        buffers=[Buffer('arg1_1', torch.float16, [s77, 130], [130, 1]), ...],
-        temporaries={'t1': torch.float16},
-        nests=[
-            Nest({'c0': s77, 'c1': 130}, [
-                Op('mul', At('t1', 0, c0=130, c1=1), [At('arg1_1', 0, c0=130, c1=1), At('k0', 0)]),
-                ...
+    async_compile.sdsc_template('sdsc_add_0', lambda s77: [s77, 130*s77], b'...', kept=128)
 
-Called with numbers it gives everything that planning needs except where the arguments lie, so an
+With the numbers there is everything that planning needs except where the arguments lie, so an
 instance costs no symbolic arithmetic. Nothing here looks at Inductor.
 """
 
 from __future__ import annotations
 
-import math  # noqa: F401  (for the texts of templates)
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import io
+import pickle
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+import sympy
 import torch
+from sympy import Expr
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.hints import Hint
-from torch_spyre._inductor.kernel_ir import (
-    Access,
-    Buffer,
-    DimPart,
-    DimParts,
-    KernelOp,
-    Ramp,
-    literal,
-    literals,
-)
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL, PLACES
 from torch_spyre._inductor.views import LinearIndex
@@ -44,96 +33,142 @@ from torch_spyre._inductor.views import LinearIndex
 # Layout and storage offset of a tensor.
 Placement = tuple[SpyreTensorLayout, int]
 
-
-class At:
-    """What an iteration touches of a buffer: an offset from its beginning, and strides of loops."""
-
-    def __init__(self, name: str, offset: int, **strides: int) -> None:
-        self.name = name
-        self.offset = offset
-        self.strides = strides
+# Reductions of which a single element is the result, or its place.
+OF_ONE = {*NEUTRAL, *PLACES} - {MATMUL}
 
 
-@dataclass
-class Op:
-    """A :class:`KernelOp` that names its buffers and loops."""
-
-    op: str
-    output: At
-    inputs: list[At]
-    constants: dict[str, float] = field(default_factory=dict)
-    exact: bool = False
-
-
-@dataclass
-class Nest:
-    """Ops that share loops."""
-
-    loops: dict[str, int]
-    ops: list[Op]
-    hints: tuple[Hint, ...] = ()
-    dims: dict[str, DimParts] = field(default_factory=dict)  # of loops, if there are hints
+# ----------------------------------------------------------------------------------------- writing
 
 
 @dataclass
 class Template:
-    """A kernel of known sizes whose arguments may lie anywhere."""
+    """A kernel of sizes that are not known: equal kernels have equal data and numbers."""
 
-    buffers: list[Buffer]  # arguments, constants, and what nobody outside sees
-    temporaries: dict[str, torch.dtype]  # values of one nest; the kernel chooses where they lie
-    nests: list[Nest]
-    origins: Sequence[str] = ()  # the user's line of each nest, if known
+    data: bytes  # ops, arguments, other buffers that lie somewhere; for numbers there are gaps
+    numbers: list[Expr]  # what belongs into the gaps, of sizes
+    tensors: list[str]  # what the arguments are, as the graph calls it
+    origins: list[str]  # the user's line of each node
 
     @property
-    def arguments(self) -> list[Buffer]:
-        return [b for b in self.buffers if not b.local and b.constant is None]
-
-    def kernel_ops(self, placements: Mapping[str, Placement]) -> list[KernelOp]:
-        """The ops, for arguments that lie as given, as a graph of fixed sizes would have them."""
-        known = {name: Buffer(name, d, [], [], local=True) for name, d in self.temporaries.items()}
-        for buffer in self.buffers:
-            known[buffer.name] = buffer
-            if buffer.name in placements:
-                buffer.layout, buffer.offset = placements[buffer.name]
-            else:
-                buffer.layout = default_layout(buffer)
-            if buffer.constant is not None and not isinstance(buffer.constant, Ramp):
-                buffer.constant = float(buffer.constant)
-        ops: list[KernelOp] = []
-        for position, nest in enumerate(self.nests):
-            made = _NestOps(nest, known)
-            for op in made.ops():
-                op.node, op.hints, op.dims = position, nest.hints, made.dims
-                op.origin = self.origins[position] if self.origins else ""
-                ops.append(op)
-        return ops
+    def sizes(self) -> list[str]:
+        """What a launch brings after the tensors."""
+        return sorted({symbol.name for each in self.numbers for symbol in each.free_symbols})
 
 
-class _NestOps:
-    """The ops of a nest, without loops of one iteration."""
+def template_of(ops: Sequence[KernelOp], graph_buffers: Collection[str]) -> Template:
+    """The ops, whose numbers may be expressions of sizes. Where locals lie that the graph does not
+    have either is for planning to choose."""
+    renamed = _Renamed(graph_buffers)
+    made = [renamed.op(op) for op in ops]
+    written = io.BytesIO()
+    writer = _Writer(written, protocol=5)
+    writer.dump((made, renamed.arguments, renamed.others))
+    lines = {op.node: op.origin for op in reversed(ops)}
+    origins = [lines.get(node, "") for node in range(max(lines) + 1)]
+    return Template(written.getvalue(), list(writer.numbers), renamed.tensors, origins)
 
-    def __init__(self, nest: Nest, buffers: Mapping[str, Buffer]) -> None:
-        self.nest = nest
-        self.buffers = buffers
-        self.space = {name: extent for name, extent in nest.loops.items() if extent != 1}
-        self.dims = {name: parts for name, parts in nest.dims.items() if name in self.space}
 
-    def ops(self) -> Iterable[KernelOp]:
-        for op in self.nest.ops:
-            inputs = [self._access(at) for at in op.inputs]
-            output = self._access(op.output)
-            made = KernelOp(op.op, self.space, inputs, output, op.constants, op.exact)
-            if 0 in self.space.values():
-                yield from _of_nothing(made)
-            elif op.op in SINGLE and not made.reduced:
-                yield _of_one(made)
-            else:
-                yield made
+class _Writer(pickle.Pickler):
+    """Leaves gaps for expressions."""
 
-    def _access(self, at: At) -> Access:
-        buffer = self.buffers[at.name]
-        strides = {name: step for name, step in at.strides.items() if name in self.space}
-        return Access(buffer, LinearIndex(at.offset + buffer.offset, strides))
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.numbers: dict[Expr, int] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        if isinstance(value, sympy.Basic):
+            return self.numbers.setdefault(value, len(self.numbers))
+        return None
+
+
+class _Renamed:
+    """Copies of ops: buffers and hints have numbers for names, and nothing says where they are from.
+
+    Strings that are equal are one, as pickles of equal ops have to be equal.
+    """
+
+    def __init__(self, graph_buffers: Collection[str]) -> None:
+        self.graph_buffers = graph_buffers
+        self.buffers: dict[Buffer, Buffer] = {}
+        self.arguments: list[Buffer] = []
+        self.tensors: list[str] = []  # what these are
+        self.others: list[Buffer] = []
+        self.spaces: dict[int, dict[str, int]] = {}
+        self.scopes: dict[str, str] = {}  # of hints
+
+    def op(self, op: KernelOp) -> KernelOp:
+        space = self.spaces.setdefault(id(op.space), _interned(op.space))
+        inputs = [self._access(access) for access in op.inputs]
+        output = self._access(op.output)
+        constants = _interned(op.constants)
+        made = KernelOp(sys.intern(op.op), space, inputs, output, constants, op.exact, node=op.node)
+        made.hints = tuple(
+            replace(hint, scope=self.scopes.setdefault(hint.scope, str(len(self.scopes))))
+            for hint in op.hints
+            if hint.tiles or hint.work_div
+        )
+        if made.hints:
+            made.dims = _interned(op.dims)
+        return made
+
+    def _access(self, access: Access) -> Access:
+        # Where a buffer begins in its storage is for the launch to say.
+        offset = access.index.offset - access.buffer.offset
+        strides = _interned(access.index.strides)
+        return Access(self._buffer(access.buffer), LinearIndex(offset, strides))
+
+    def _buffer(self, buffer: Buffer) -> Buffer:
+        if buffer not in self.buffers:
+            self.buffers[buffer] = self._new_buffer(buffer)
+        return self.buffers[buffer]
+
+    def _new_buffer(self, buffer: Buffer) -> Buffer:
+        number = len(self.buffers)
+        if buffer.local and buffer.name not in self.graph_buffers:
+            return Buffer(f"t{number}", buffer.dtype, [], [], local=True)
+        made = replace(buffer, layout=None, offset=0)
+        if buffer.local or buffer.constant is not None:
+            made.name = f"b{number}" if buffer.local else f"k{number}"
+            self.others.append(made)
+        else:
+            made.name = f"arg{len(self.tensors)}"
+            self.arguments.append(made)
+            self.tensors.append(buffer.name)
+        return made
+
+
+def _interned(by_name: Mapping[str, Any]) -> dict[str, Any]:
+    return {sys.intern(name): value for name, value in by_name.items()}
+
+
+# ----------------------------------------------------------------------------------------- filling
+
+
+def filled(
+    data: bytes, numbers: Sequence[int]
+) -> tuple[list[KernelOp], list[Buffer], list[Buffer]]:
+    """The ops of a template, the arguments, and other buffers that lie somewhere: new ones."""
+    reader = _Reader(io.BytesIO(data))
+    reader.numbers = numbers
+    found: tuple[list[KernelOp], list[Buffer], list[Buffer]] = reader.load()
+    return found
+
+
+class _Reader(pickle.Unpickler):
+    numbers: Sequence[int]
+
+    def persistent_load(self, number: Any) -> int:
+        return self.numbers[number]
+
+
+def lay_out(buffers: Iterable[Buffer], placements: Mapping[str, Placement]) -> None:
+    for buffer in buffers:
+        if buffer.name in placements:
+            buffer.layout, buffer.offset = placements[buffer.name]
+        else:
+            buffer.layout = default_layout(buffer)
+        if buffer.constant is not None and not isinstance(buffer.constant, Ramp):
+            buffer.constant = float(buffer.constant)
 
 
 def default_layout(buffer: Buffer) -> SpyreTensorLayout:
@@ -144,15 +179,37 @@ def default_layout(buffer: Buffer) -> SpyreTensorLayout:
     return SpyreTensorLayout(buffer.size, buffer.stride, buffer.dtype, order)
 
 
-# Reductions that give what they find, or its place, if that is one element.
-SINGLE = ({*NEUTRAL} | {*PLACES}) - {MATMUL}
+def as_if_fixed(ops: Sequence[KernelOp], origins: Sequence[str]) -> list[KernelOp]:
+    """The ops that a graph of fixed sizes would have: without loops of one iteration."""
+    for space in {id(op.space): op.space for op in ops}.values():
+        for loop in [loop for loop, extent in space.items() if extent == 1]:
+            del space[loop]
+    made: list[KernelOp] = []
+    for op in ops:
+        op.origin = origins[op.node] if origins else ""
+        op.dims = {loop: parts for loop, parts in op.dims.items() if loop in op.space}
+        op.inputs = [_within(access, op.space) for access in op.inputs]
+        op.output = _within(op.output, op.space)
+        if 0 in op.space.values():
+            made += _of_nothing(op)
+        elif op.op in OF_ONE and not op.reduced:
+            made.append(_of_one(op))
+        else:
+            made.append(op)
+    return made
+
+
+def _within(access: Access, space: Mapping[str, int]) -> Access:
+    index = access.index
+    strides = {loop: step for loop, step in index.strides.items() if loop in space}
+    return Access(access.buffer, LinearIndex(index.offset + access.buffer.offset, strides))
 
 
 def _of_one(op: KernelOp) -> KernelOp:
     """A reduction of single elements."""
-    if op.op in PLACES:
-        return KernelOp("identity", op.space, [_number(0.0, op.output.buffer.dtype)], op.output)
-    return KernelOp("identity", op.space, op.inputs, op.output)
+    number = [_number(0.0, op.output.buffer.dtype)]
+    inputs = number if op.op in PLACES else op.inputs
+    return replace(op, op="identity", inputs=inputs, exact=False)
 
 
 def _of_nothing(op: KernelOp) -> Iterable[KernelOp]:
@@ -160,7 +217,7 @@ def _of_nothing(op: KernelOp) -> Iterable[KernelOp]:
     kept = {s: n for s, n in op.space.items() if s not in op.reduced}
     if op.op in NEUTRAL and 0 not in kept.values():
         neutral = _number(NEUTRAL[op.op], op.output.buffer.dtype)
-        yield KernelOp("identity", kept, [neutral], op.output)
+        yield replace(op, op="identity", space=kept, inputs=[neutral], exact=False)
 
 
 def _number(value: float, dtype: torch.dtype) -> Access:
@@ -180,14 +237,20 @@ class Instance:
     shared: list[Buffer]
 
 
-def plan_template(make: Callable[[], Template], placements: Mapping[str, Placement]) -> Instance:
+def plan_template(
+    data: bytes,
+    numbers: Sequence[int],
+    placements: Mapping[str, Placement],
+    origins: Sequence[str] = (),
+) -> Instance:
     """What a template needs where its arguments lie. Raises :class:`Unsupported`."""
     ends: set[int] = set()  # nests that begin a kernel
     outside: set[str] = set()  # buffers that copies outside of kernels have to reach
     while True:
-        template = make()  # planning changes the ops
-        parts = _parts(template.kernel_ops(placements), ends)
-        shared = [b for b in template.buffers if b.local and _is_shared(b, parts, outside)]
+        ops, arguments, others = filled(data, numbers)  # anew: planning changes them
+        lay_out([*arguments, *others], placements)
+        parts = _parts(as_if_fixed(ops, origins), ends)
+        shared = [b for b in others if b.local and _is_shared(b, parts, outside)]
         for buffer in shared:
             buffer.local = False
         try:
@@ -216,111 +279,3 @@ def _is_shared(buffer: Buffer, parts: Sequence[Sequence[KernelOp]], outside: set
 
 def _accesses(op: KernelOp) -> list[Access]:
     return [*op.inputs, op.output]
-
-
-# -------------------------------------------------------------------------------------------- text
-
-
-def template_function(text: str) -> Callable[..., Template]:
-    """The function of sizes that a text of generated code stands for."""
-    return eval(text, globals())
-
-
-class TemplateText:
-    """A template as Python text, and what a launch of it takes: tensors, then sizes."""
-
-    def __init__(
-        self, ops: Sequence[KernelOp], graph_buffers: Collection[str], text: Callable[[Any], str]
-    ) -> None:
-        """``text`` writes a number, or an expression of size symbols."""
-        self._text = text
-        self._symbols: dict[str, None] = {}
-        self._names: dict[Buffer, str] = {}
-        self._scopes: dict[str, str] = {}  # of hints, counted anew: equal kernels have equal text
-        self.tensors: list[str] = []  # as the graph calls them
-        self.origins: list[str] = []  # the user's line of each nest: not part of the text
-        temporaries: list[Buffer] = []
-        buffers: list[Buffer] = []
-        for access in (access for op in ops for access in _accesses(op)):
-            buffer = access.buffer
-            if buffer in self._names:
-                continue
-            temporary = buffer.local and buffer.name not in graph_buffers
-            if not buffer.local and buffer.constant is None:
-                self._names[buffer] = f"arg{len(self.tensors)}"  # equal kernels have equal text
-                self.tensors.append(buffer.name)
-            else:
-                kind = "t" if temporary else "b" if buffer.local else "k"
-                self._names[buffer] = f"{kind}{len(self._names)}"
-            (temporaries if temporary else buffers).append(buffer)
-        lines = ["    buffers=["]
-        lines += [f"        {self._buffer(buffer)}," for buffer in buffers]
-        chosen = ", ".join(f"{self._names[b]!r}: {b.dtype}" for b in temporaries)
-        lines += ["    ],", f"    temporaries={{{chosen}}},", "    nests=["]
-        for _, grouped in groupby(ops, lambda op: (op.node, id(op.space))):
-            nest = list(grouped)
-            self.origins.append(nest[0].origin)
-            loops = ", ".join(f"'{s}': {self._number(n)}" for s, n in nest[0].space.items())
-            lines.append(f"        Nest({{{loops}}}, [")
-            lines += [f"            {self._op(op)}," for op in nest]
-            lines.append(f"        ]{self._hints(nest[0])}),")
-        self.sizes = sorted(self._symbols)
-        self.kept = 1  # instances
-        head = f"lambda {', '.join(self.sizes)}: Template("
-        self.function = "\n".join([head, *lines, "    ],", ")"])
-
-    @property
-    def source(self) -> str:
-        """Arguments of ``async_compile.sdsc_template`` after the name."""
-        return f"'''{self.function}''', kept={self.kept}"
-
-    def _number(self, value: Any) -> str:
-        symbols = getattr(value, "free_symbols", ())
-        self._symbols.update(dict.fromkeys(map(str, symbols)))
-        return self._text(value)
-
-    def _numbers(self, values: Iterable[Any]) -> str:
-        return f"[{', '.join(map(self._number, values))}]"
-
-    def _buffer(self, buffer: Buffer) -> str:
-        parts = [repr(self._names[buffer]), str(buffer.dtype)]
-        parts += [self._numbers(buffer.size), self._numbers(buffer.stride)]
-        if buffer.local:
-            parts.append("local=True")
-        constant = buffer.constant
-        if isinstance(constant, Ramp):
-            size, stride = self._numbers(constant.size), self._numbers(constant.stride)
-            ramp = f"Ramp(tuple({size}), tuple({stride}), {self._number(constant.offset)})"
-            parts.append(f"constant={ramp}")
-        elif isinstance(constant, float):
-            parts.append(f"constant={literal(constant)}")
-        elif constant is not None:
-            parts.append(f"constant={self._number(constant)}")
-        return f"Buffer({', '.join(parts)})"
-
-    def _hints(self, op: KernelOp) -> str:
-        hints = [
-            replace(hint, scope=self._scopes.setdefault(hint.scope, str(len(self._scopes))))
-            for hint in op.hints
-            if hint.tiles or hint.work_div
-        ]
-        if not hints:
-            return ""
-        names = (f"'{s}': ({', '.join(map(self._part, parts))},)" for s, parts in op.dims.items())
-        return f", {tuple(hints)!r}, {{{', '.join(names)}}}"
-
-    def _part(self, part: DimPart) -> str:
-        return f"DimPart({part.name!r}, {self._number(part.size)}, {self._number(part.unit)})"
-
-    def _op(self, op: KernelOp) -> str:
-        inputs = ", ".join(map(self._at, op.inputs))
-        more = f", constants={literals(op.constants)}" if op.constants else ""
-        more += ", exact=True" if op.exact else ""
-        return f"Op({op.op!r}, {self._at(op.output)}, [{inputs}]{more})"
-
-    def _at(self, access: Access) -> str:
-        steps = access.index.strides.items()
-        strides = "".join(f", {s}={self._number(step)}" for s, step in steps if step != 0)
-        # Where a buffer begins in its storage is for the launch to say.
-        offset = self._number(access.index.offset - access.buffer.offset)
-        return f"At({self._names[access.buffer]!r}, {offset}{strides})"

@@ -20,13 +20,14 @@ from torch_spyre._inductor.build_kernel import (
     check_template,
     has_dynamic_sizes,
     is_product,
-    template_text,
+    template_source,
 )
 from torch_spyre._inductor.cache_key import given
 from torch_spyre._inductor.codegen.source import launch_source, specs_text
 from torch_spyre._inductor.errors import Unsupported, about, about_kernel, source_of
 from torch_spyre._inductor.hinted_graph import graph_hints
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
+from torch_spyre._inductor.kernel_template import template_of
 from torch_spyre._inductor.observe import Pass
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernels, settle
 from torch_spyre._inductor.programs import compiled, keep_for_loading
@@ -150,7 +151,8 @@ class SuperDSCScheduling(BaseScheduling):
             program, binary = compiled(called, kernel.specs, kernel.handover, line)
             keep_for_loading(program, binary)
             source, about = f"{program!r}, {launch_source(kernel)}", _for_people(kernel)
-            name = self._define("async_compile.sdsc", source, each.nodes, about, kernel)
+            text = specs_text(kernel)
+            name = self._define("async_compile.sdsc", source, each.nodes, about, text)
             debug.kernel_made(name, kernel, each.nodes, each.passes)
             launches.append((name, [_on_card(operand) for operand in kernel.operands]))
             if not kernel.handover.left:
@@ -176,15 +178,16 @@ class SuperDSCScheduling(BaseScheduling):
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
         builder = self._built(nodes, inside)
-        text = template_text(builder)
-        if text.source not in V.graph.wrapper_code.src_to_kernel:
+        template = template_of(builder.ops, builder.buffers)
+        source = template_source(template)
+        if source not in V.graph.wrapper_code.src_to_kernel:
             with debug.watching_passes([]), about_kernel(nodes, builder.buffers):
-                check_template(text)
+                check_template(template)
         self._mark_run(nodes, inside)
-        origins = f", origins={text.origins}"
-        name = self._define("async_compile.sdsc_template", text.source, nodes, origins)
-        debug.template_made(name, text.source, nodes)
-        args = [*map(_on_card, text.tensors), *text.sizes]
+        origins, text = f", origins={template.origins}", "\n".join(map(str, builder.ops))
+        name = self._define("async_compile.sdsc_template", source, nodes, origins, text)
+        debug.template_made(name, text, nodes)
+        args = [*map(_on_card, template.tensors), *template.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
 
     def _built(self, nodes: list[SchedulerNode], inside: list[str]) -> KernelBuilder:
@@ -209,17 +212,17 @@ class SuperDSCScheduling(BaseScheduling):
         source: str,
         nodes: list[SchedulerNode],
         about: str,
-        kernel: Kernel | None = None,
+        text: str,
     ) -> str:
-        """The name of the kernel in the wrapper; equal kernels have one, whoever made them."""
+        """The name of the kernel in the wrapper; equal kernels have one, whoever made them.
+        ``text`` is what it does, for people."""
         wrapper = V.graph.wrapper_code
         name = wrapper.src_to_kernel.get(source)
         if name is None:
             name = f"{_called(nodes)}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            specs = specs_text(kernel) if kernel else ""
-            comments = [origins, detailed, *(f"# {line}" for line in specs.splitlines())]
+            comments = [origins, detailed, *(f"# {line}" for line in text.splitlines())]
             body = f"{make}({name!r}, {source}{about})"
             wrapper.define_kernel(name, body, "\n".join(comments), gpu=False)
         return name

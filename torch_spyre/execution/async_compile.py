@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from torch._inductor.async_compile import AsyncCompile
@@ -63,13 +63,18 @@ class SpyreAsyncCompile(AsyncCompile):
         )
 
     def sdsc_template(
-        self, name: str, text: str, kept: int, origins: Sequence[str] = ()
+        self,
+        name: str,
+        numbers: Callable[..., Sequence[int]],
+        data: bytes,
+        kept: int,
+        origins: Sequence[str] = (),
     ) -> SDSCTemplateRunner:
-        """A kernel whose sizes a launch brings, from the text of a function of the sizes."""
-        from torch_spyre._inductor.kernel_template import template_function
+        """A kernel whose sizes a launch brings: ``data`` of a template, and what is to be filled
+        in, as a function of the sizes."""
         from torch_spyre.execution.template_runner import SDSCTemplateRunner
 
-        return SDSCTemplateRunner(name, template_function(text), kept, origins)
+        return SDSCTemplateRunner(name, numbers, data, kept, origins)
 
 
 def _program(kernel: str, name: str) -> bytes:

@@ -16,7 +16,7 @@ from torch_spyre import _C
 from torch_spyre._inductor import config, debug
 from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_ir import Buffer
-from torch_spyre._inductor.kernel_template import Instance, Placement, Template, plan_template
+from torch_spyre._inductor.kernel_template import Instance, Placement, filled, plan_template
 from torch_spyre._inductor.planning import Kernel
 from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
@@ -73,16 +73,18 @@ class SDSCTemplateRunner:
     def __init__(
         self,
         name: str,
-        make: Callable[..., Template],
+        numbers: Callable[..., Sequence[int]],  # that the data lacks, of the sizes
+        data: bytes,
         kept: int,  # instances; those not used for longest go
         origins: Sequence[str] = (),  # the user's line of each nest
     ) -> None:
         self.name = name
-        self.make = make
+        self.numbers = numbers
+        self.data = data
         self.kept = kept
         self.origins = origins
         self.folder = debug.folder_of(name)  # wrappers are loaded while their graph is compiled
-        self.sizes = len(inspect.signature(make).parameters)
+        self.sizes = list(inspect.signature(numbers).parameters)
         # Instances are as their graph was compiled, whoever launches them first, and when: a thread
         # has knobs of its own.
         self.knobs = config.get_config_copy()
@@ -91,7 +93,7 @@ class SDSCTemplateRunner:
 
     def run(self, *args: Any) -> None:
         """Launch; the sizes follow the tensors."""
-        count = len(args) - self.sizes  # a kernel of no sizes may be a template, too
+        count = len(args) - len(self.sizes)  # a kernel of no sizes may be a template, too
         tensors, sizes = args[:count], args[count:]
         where = [(t.device_tensor_layout(), t.storage_offset()) for t in tensors]
         key = (sizes, *where)
@@ -107,25 +109,21 @@ class SDSCTemplateRunner:
                     self.instances.popitem(last=False)
         instance.run(tensors)
 
-    def _template(self, sizes: tuple[int, ...]) -> Template:
-        template = self.make(*sizes)
-        template.origins = self.origins
-        return template
-
     def _made(self, sizes: tuple[int, ...], where: Sequence[Placement]) -> _Instance:
-        arguments = self._template(sizes).arguments
+        numbers = self.numbers(*sizes)
+        _, arguments, _ = filled(self.data, numbers)
         placements = {}
         for buffer, (layout, offset) in zip(arguments, where, strict=True):
             buffer.layout, buffer.offset = layout, offset
             if _C._follows_strides(layout):  # else the launch copies it
                 placements[buffer.name] = layout, offset
-        named = dict(zip(inspect.signature(self.make).parameters, sizes, strict=True))
+        named = dict(zip(self.sizes, sizes, strict=True))
         with (
             config.patch(self.knobs),
             debug.watching_instance(self.folder, named) as kernels,
             self._about(sizes, arguments),
         ):
-            plan = plan_template(lambda: self._template(sizes), placements)
+            plan = plan_template(self.data, numbers, placements, self.origins)
             kernels += plan.kernels
             made = _Instance(self.name, plan, [buffer.name for buffer in arguments])
         log.info("%s: planned for sizes %s, instance %d", self.name, sizes, len(self.instances) + 1)
