@@ -21,6 +21,13 @@ class Source:
         self.made.append(self.kernel)
         return KERNELS[self.kernel]().bundle()
 
+    def program(self):
+        return kernel_cache.program_from([self.text], self.bundle)[1]
+
+
+def program_of(kernel):
+    return Source(kernel, kernel).program()
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):

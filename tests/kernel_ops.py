@@ -15,7 +15,7 @@ from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
 from torch_spyre._inductor.planning.sticks import choose_layouts
 from torch_spyre._inductor.views import LinearIndex
-from torch_spyre.backend.bundle import BundleFiles, parse_bundle
+from torch_spyre.backend.bundle import parse_bundle
 from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.schedule import groups, works
 
@@ -121,9 +121,7 @@ def numbered(*buffers):
 
 
 def bundle_of(kernel):
-    made = make_bundle(kernel.specs)
-    files = {f"sdsc_{i}.json": superdsc for i, superdsc in enumerate(made.superdscs)}
-    return BundleFiles("memory", made.mlir, files)
+    return make_bundle(kernel.specs)
 
 
 def groups_of(kernel):

@@ -8,8 +8,15 @@ import sympy
 import torch
 
 from torch_spyre._C import DataFormats
-from torch_spyre._inductor.codegen.bundle import Bundle, make_bundle
-from torch_spyre._inductor.op_spec import IndirectAccess, KernelEntry, LoopSpec, OpSpec, TensorArg
+from torch_spyre._inductor.codegen.bundle import make_bundle
+from torch_spyre._inductor.op_spec import (
+    IndirectAccess,
+    KernelEntry,
+    LoopSpec,
+    OpSpec,
+    TensorArg,
+    in_integers,
+)
 from torch_spyre._inductor.views import (
     LinearIndex,
     device_coordinates,
@@ -29,16 +36,19 @@ class Kernel:
     expected: torch.Tensor
     options: dict[str, bool] = field(default_factory=dict)
 
-    def bundle(self, **options: bool) -> Bundle:
-        return make_bundle(self.entries, **(self.options | options))
+    def bundle(self, **options: bool) -> BundleFiles:
+        return bundle_of(self.entries, **(self.options | options))
+
+
+def bundle_of(entries: Sequence[KernelEntry], **options: bool) -> BundleFiles:
+    """The bundle of a kernel that was written with sympy."""
+    return make_bundle([*map(in_integers, entries)], **options)
 
 
 def files_of(entries: Sequence[KernelEntry], **options: bool) -> BundleFiles:
     """The bundle of a kernel as the back end reads it from disk."""
-    bundle = make_bundle(entries, **options)
-    superdscs = {
-        f"sdsc_{i}.json": json.loads(json.dumps(s)) for i, s in enumerate(bundle.superdscs)
-    }
+    bundle = bundle_of(entries, **options)
+    superdscs = {name: json.loads(json.dumps(s)) for name, s in bundle.superdscs.items()}
     return BundleFiles("test", bundle.mlir, superdscs)
 
 

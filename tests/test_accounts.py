@@ -7,11 +7,24 @@ import pytest
 import sympy
 import torch
 from compiling import counted
-from kernels import FP16, arg, c0, c1, c2, card, empty, files_of, gather, local, op, space
+from kernels import (
+    FP16,
+    arg,
+    bundle_of,
+    c0,
+    c1,
+    c2,
+    card,
+    empty,
+    files_of,
+    gather,
+    local,
+    op,
+    space,
+)
 from subprocesses import forked
 
 from torch_spyre._C import _Program
-from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.op_spec import LoopSpec, TensorArg
 from torch_spyre.backend.account import accounts_in, accounts_of
 from torch_spyre.backend.bundle import parse_bundle
@@ -198,7 +211,7 @@ def test_loops_count_as_often_as_they_run():
 
 def test_accounts_travel_with_the_program(tmp_path):
     entries, tensors = softmax_dim0(rows="lx")
-    make_bundle(entries).write(tmp_path / "bundle")
+    bundle_of(entries).write(tmp_path / "bundle")
     compile_to_spyrecode(tmp_path / "bundle", tmp_path / "code")
     plan = prepare_kernel(tmp_path / "code")
     listed = accounts(entries)

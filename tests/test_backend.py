@@ -5,17 +5,16 @@ import sympy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import arg, c0, c1, c2, card, coordinates_of, empty, gather, space
+from kernels import arg, bundle_of, c0, c1, c2, card, coordinates_of, empty, gather, space
 
 from torch_spyre._C import _Program
-from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.op_spec import LoopSpec, OpSpec
 from torch_spyre.backend.compiler import compile_bundle
 
 
 def run(kernel, tensors, tmp_path, **options):
-    make_bundle(kernel, **options).write(tmp_path)
+    bundle_of(kernel, **options).write(tmp_path)
     _Program(compile_bundle(tmp_path)).launch(list(tensors))
 
 
@@ -209,7 +208,7 @@ def test_any_split_of_any_matmul(sizes, cores, tmp_path_factory):
 
 def refused(args, where, why):
     with pytest.raises(Unsupported, match=why):
-        make_bundle([OpSpec("exp", False, where, args)])
+        bundle_of([OpSpec("exp", False, where, args)])
 
 
 def test_a_slice_inside_a_stick(tmp_path):

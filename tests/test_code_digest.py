@@ -119,7 +119,7 @@ def test_a_module_that_is_imported_anew_is_covered(copy, digest_of):
 def test_names_of_entries_hold_the_digests(copy, digest_of):
     def names():
         code_digest.code_digest.cache_clear()
-        return kernel_cache._digest(["the same"], b"source"), compiler_digest()
+        return kernel_cache._digest(["the same"]), compiler_digest()
 
     before = names()
     with changed(copy / "ring.py"):

@@ -146,7 +146,7 @@ def test_a_size_that_the_back_end_refuses_later(monkeypatch):
     compiled = torch.compile(lambda x: x.exp() * 2, dynamic=True, fullgraph=True)
     compiled(card(5, 70))
 
-    def refuse(bundle):
+    def refuse(text, files):
         raise MalformedBundle("sdsc_0.json", "numCoresUsed_", "is 0")
 
     monkeypatch.setattr("torch_spyre.backend.kernel_cache.program_from", refuse)

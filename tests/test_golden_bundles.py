@@ -10,7 +10,6 @@ import torch
 from kernels import KERNELS, check_result
 
 from torch_spyre._C import _Program
-from torch_spyre.backend.bundle import BundleFiles
 from torch_spyre.backend.compiler import compile_bundle, compile_files
 
 GOLDEN = Path(__file__).parent / "golden" / "bundles"
@@ -44,10 +43,7 @@ def test_the_golden_bundle_runs(name):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_files_and_memory_compile_to_the_same_program(name):
-    bundle = KERNELS[name]().bundle()
-    files = {f"sdsc_{i}.json": superdsc for i, superdsc in enumerate(bundle.superdscs)}
-    in_memory = compile_files(BundleFiles("memory", bundle.mlir, files))
-    assert in_memory == compile_bundle(GOLDEN / name)
+    assert compile_files(KERNELS[name]().bundle()) == compile_bundle(GOLDEN / name)
 
 
 def test_there_is_no_golden_bundle_without_a_kernel():

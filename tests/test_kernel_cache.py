@@ -8,46 +8,50 @@ import time
 from pathlib import Path
 
 import pytest
-from kernel_caches import Source, compilations, entries, folder
+from kernel_caches import Source, compilations, entries, folder, program_of
 from kernels import KERNELS, check_result
 from subprocesses import forked
 
 from torch_spyre.backend import kernel_cache
 from torch_spyre.backend.cache_artifact import SpyreKernelArtifact
 from torch_spyre.backend.compiler import compile_files
+from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner, launch_kernel
 
 
 def test_equal_bundles_compile_once(compilations):
-    first = kernel_cache.compiled_program(KERNELS["add"]().bundle())
-    assert kernel_cache.compiled_program(KERNELS["add"]().bundle()) is first
-    assert kernel_cache.compiled_program(KERNELS["softmax"]().bundle()) != first
+    first = program_of("add")
+    assert program_of("add") is first
+    assert program_of("softmax") != first
     assert len(compilations) == 2
 
 
-def test_a_directory_has_the_entry_of_its_bundle(compilations, tmp_path):
-    bundle = KERNELS["softmax"]().bundle()
-    bundle.write(tmp_path / "bundle")
-    program = kernel_cache.compiled_program(bundle)
-    assert kernel_cache.compiled_directory(tmp_path / "bundle") is program
+def test_a_directory_has_the_entry_of_its_content(compilations, tmp_path):
+    KERNELS["softmax"]().bundle().write(tmp_path / "one")
+    KERNELS["softmax"]().bundle().write(tmp_path / "other")
+    program = kernel_cache.compiled_directory(tmp_path / "one")
+    assert kernel_cache.compiled_directory(tmp_path / "other") is program
     assert len(compilations) == 1
+    (tmp_path / "one" / "sdsc_4.json").rename(tmp_path / "one" / "sdsc_5.json")
+    with pytest.raises(MalformedBundle):
+        kernel_cache.compiled_directory(tmp_path / "one")
 
 
 def test_another_process_finds_the_entry(compilations, folder):
-    program = kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program = program_of("add")
     assert len(entries(folder)) == 1
     kernel_cache.forget()
-    assert kernel_cache.compiled_program(KERNELS["add"]().bundle()) == program
+    assert program_of("add") == program
     assert len(compilations) == 1
 
 
 @pytest.mark.parametrize("name", ["broadcast", "softmax", "loop_baked"])
 def test_a_known_source_needs_no_bundle(name, folder):
     source = Source(name, name)
-    first = kernel_cache.program_from(source)[1]
-    assert kernel_cache.program_from(source)[1] is first
+    first = source.program()
+    assert source.program() is first
     kernel_cache.forget()
-    program = kernel_cache.program_from(source)[1]
+    program = source.program()
     assert len(source.made) == 1
     assert program == first
     check_result(
@@ -55,33 +59,8 @@ def test_a_known_source_needs_no_bundle(name, folder):
         lambda tensors: launch_kernel(SDSCKernelRunner(name, program), tuple(tensors)),
     )
     source.text += "'"
-    kernel_cache.program_from(source)
+    source.program()
     assert len(source.made) == 2
-
-
-def test_sources_of_one_bundle_share_its_program(compilations):
-    programs = {id(kernel_cache.program_from(Source(text))[1]) for text in ("one", "other")}
-    assert len(programs) == 1
-    assert len(compilations) == 1
-
-
-def test_a_source_whose_bundle_is_gone_is_made_again(compilations, folder):
-    kernel_cache.program_from(Source("add"))
-    max(entries(folder), key=lambda path: path.stat().st_size).unlink()
-    kernel_cache.forget()
-    kernel_cache.program_from(Source("add"))
-    assert len(compilations) == 2
-
-
-def test_damaged_entries_of_sources_are_written_anew(folder):
-    kernel_cache.program_from(Source("add"))
-    good = {path: path.read_bytes() for path in entries(folder)}
-    assert len(good) == 2
-    for path, data in good.items():
-        path.write_bytes(data[:-3])
-    kernel_cache.forget()
-    kernel_cache.program_from(Source("add"))
-    assert {path: path.read_bytes() for path in entries(folder)} == good
 
 
 @pytest.mark.parametrize(
@@ -96,30 +75,30 @@ def test_damaged_entries_of_sources_are_written_anew(folder):
     ids=["empty", "cut", "longer", "one bit", "foreign"],
 )
 def test_damaged_entries_are_written_anew(damage, compilations, folder):
-    program = kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program = program_of("add")
     (path,) = entries(folder)
     good = path.read_bytes()
     path.write_bytes(damage(good))
     kernel_cache.forget()
-    assert kernel_cache.compiled_program(KERNELS["add"]().bundle()) == program
+    assert program_of("add") == program
     assert len(compilations) == 2
     assert path.read_bytes() == good
 
 
 def test_an_entry_under_another_name_is_damaged(compilations, folder):
-    kernel_cache.compiled_program(KERNELS["add"]().bundle())
-    kernel_cache.compiled_program(KERNELS["softmax"]().bundle())
+    program_of("add")
+    program_of("softmax")
     one, other = entries(folder)
     one.write_bytes(other.read_bytes())
     kernel_cache.forget()
     for name in ("add", "softmax"):
-        kernel_cache.compiled_program(KERNELS[name]().bundle())
+        program_of(name)
     assert len(compilations) == 3
 
 
 NAMES = """
     from torch_spyre.backend import kernel_cache
-    print(kernel_cache._digest(["a text"], b"source"))
+    print(kernel_cache._digest(["a text"]))
 """
 
 
@@ -132,18 +111,10 @@ def test_the_numbers_of_the_card_are_part_of_the_name():
     assert ieee != merged
 
 
-def test_files_do_not_run_into_each_other():
-    bundle = KERNELS["softmax"]().bundle()
-    files = kernel_cache._files(bundle)
-    shorter = kernel_cache._files(bundle)
-    shorter.superdscs.pop("sdsc_4.json")
-    assert kernel_cache.key(files) != kernel_cache.key(shorter)
-
-
 @pytest.mark.parametrize("value", ["0", "off"])
 def test_the_directory_can_be_switched_off(value, monkeypatch, compilations, folder):
     monkeypatch.setenv("TORCH_SPYRE_CACHE", value)
-    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program_of("add")
     assert kernel_cache.directory() is None
     assert entries(folder) == []
 
@@ -175,15 +146,6 @@ def test_names_in_artifacts_lead_nowhere_else(tmp_path, folder):
     assert [path.name for path in entries(folder)] == [f"{good}.bin"]
 
 
-@pytest.mark.parametrize("content", [b"../../../etc/passwd", b"\xff\xfe", b""])
-def test_an_entry_that_names_no_bundle_is_made_again(content, folder):
-    source = Source("a kernel")
-    name = kernel_cache._digest([source.text], b"source")
-    kernel_cache.add_entry(name, content)
-    program = kernel_cache.program_from(source)[1]
-    assert program == compile_files(kernel_cache._files(KERNELS["add"]().bundle()))
-
-
 # ------------------------------------------------------------------------------------------- limits
 
 
@@ -191,14 +153,14 @@ def test_a_directory_that_cannot_be_written_costs_nothing_else(monkeypatch, comp
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
     monkeypatch.setenv("TORCH_SPYRE_CACHE_DIR", str(blocked))
-    assert kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    assert program_of("add")
     assert len(compilations) == 1
 
 
 def test_old_entries_make_room(folder):
     names = ["add", "softmax", "loop", "restickify"]
     for age, name in enumerate(names):
-        kernel_cache.compiled_program(KERNELS[name]().bundle())
+        program_of(name)
         for path in entries(folder):
             if path.stat().st_mtime > time.time() - 1000:
                 os.utime(path, (0, time.time() - 10_000 + age))
@@ -214,7 +176,7 @@ def test_old_entries_make_room(folder):
 
 def test_only_entries_make_room(tmp_path, folder):
     """Whatever else lies there, and wherever links lead."""
-    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program_of("add")
     (entry,) = entries(folder)
     shelf, name = entry.parent, entry.name
     elsewhere = tmp_path / "elsewhere"
@@ -253,26 +215,26 @@ def test_only_entries_make_room(tmp_path, folder):
 
 
 def test_a_process_remembers_so_much_and_no_more(monkeypatch, folder):
-    size = len(kernel_cache.compiled_program(KERNELS["add"]().bundle()))
+    size = len(program_of("add"))
     monkeypatch.setattr(kernel_cache, "MAX_REMEMBERED", 4 * size)
     monkeypatch.setenv("TORCH_SPYRE_CACHE", "0")
     for i in range(100):
-        kernel_cache.program_from(Source(f"text {i}"))
+        Source(f"text {i}").program()
         kernel_cache._programs.add(f"program {i}", bytes(size))
-    for kept in (kernel_cache._programs, kernel_cache._bundle_names):
-        assert 0 < sum(map(len, kept._kept.values())) == kept._length <= 4 * size
+    kept = kernel_cache._programs
+    assert 0 < sum(map(len, kept._kept.values())) == kept._length <= 4 * size
     last = Source("text 99")
-    kernel_cache.program_from(last)
+    last.program()
     assert last.made == []
     first = Source("text 0")
-    assert kernel_cache.program_from(first)
+    assert first.program()
     assert first.made == ["add"]
 
 
 def test_threads_share_what_a_process_remembers(monkeypatch, folder):
     """Few things are remembered, so that threads forget what others look for."""
     names = ["add", "softmax", "loop", "broadcast"]
-    right = {name: compile_files(kernel_cache._files(KERNELS[name]().bundle())) for name in names}
+    right = {name: compile_files(KERNELS[name]().bundle()) for name in names}
     monkeypatch.setattr(kernel_cache, "MAX_REMEMBERED", len(right["add"]))
     failed = []
 
@@ -280,7 +242,7 @@ def test_threads_share_what_a_process_remembers(monkeypatch, folder):
         try:
             for i in range(24):
                 name = names[(i + shift) % len(names)]
-                assert kernel_cache.program_from(Source(name, name))[1] == right[name]
+                assert Source(name, name).program() == right[name]
         except BaseException as error:
             failed.append(error)
 
@@ -300,13 +262,12 @@ SHARED = """
 
     def work(results):
         digest = hashlib.sha256()
-        bundles = [KERNELS[name]().bundle() for name in ("add", "softmax", "loop")]
         for _ in range(20):
             for path in kernel_cache.directory().rglob("*.bin"):
                 path.unlink(missing_ok=True)  # so that writes meet
             kernel_cache.forget()
-            for bundle in bundles:
-                digest.update(kernel_cache.compiled_program(bundle))
+            for name in ("add", "softmax", "loop"):
+                digest.update(kernel_cache.program_from([name], KERNELS[name]().bundle)[1])
         results.put(digest.hexdigest())
 
     fork = multiprocessing.get_context("fork")

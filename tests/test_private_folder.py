@@ -8,7 +8,7 @@ import tempfile
 import warnings
 
 import pytest
-from kernel_caches import Source, compilations, entries, folder
+from kernel_caches import Source, compilations, entries, folder, program_of
 from kernels import KERNELS
 from subprocesses import forked
 
@@ -27,7 +27,7 @@ def test_the_directory_is_made_for_the_user_alone(monkeypatch, tmp_path):
     folder = kernel_cache.directory()
     for made in (folder, folder.parent, folder.parent.parent):
         assert made.stat().st_mode & 0o777 == 0o700
-    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program_of("add")
     (path,) = entries(folder)
     assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
 
@@ -37,13 +37,13 @@ def test_a_directory_that_others_can_write_to_is_not_used(mode, compilations, fo
     folder.mkdir()
     folder.chmod(mode)
     with unsafe() as caught:
-        kernel_cache.compiled_program(KERNELS["add"]().bundle())
+        program_of("add")
     assert "others can write to it" in str(caught[0].message)
     assert "TORCH_SPYRE_CACHE_DIR" in str(caught[0].message)
     assert entries(folder) == []
     kernel_cache.forget()
     with unsafe():
-        kernel_cache.compiled_program(KERNELS["add"]().bundle())
+        program_of("add")
     assert len(compilations) == 2
 
 
@@ -145,7 +145,7 @@ PLANTED = b"what somebody else wants the kernel to be"
 @pytest.fixture
 def planted(folder):
     """The entry of a kernel, with another program in it, which is whole."""
-    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program_of("add")
     (path,) = entries(folder)
     digest = hashlib.sha256(path.stem.encode() + PLANTED).digest()
     path.write_bytes(kernel_cache.MAGIC + digest + PLANTED)
@@ -157,12 +157,12 @@ def looked_up():
     """What the cache gives for the kernel, and what it warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        program = kernel_cache.compiled_program(KERNELS["add"]().bundle())
+        program = program_of("add")
     return program, [str(warning.message) for warning in caught]
 
 
 def right():
-    return compile_files(kernel_cache._files(KERNELS["add"]().bundle()))
+    return compile_files(KERNELS["add"]().bundle())
 
 
 def test_entries_of_ones_own_are_used(planted):
@@ -282,10 +282,9 @@ def test_what_is_not_used_is_told_of_once(planted):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            kernel_cache.program_from(Source("a text"))
+            Source("a text").program()
             kernel_cache._programs.clear()
-            kernel_cache._bundle_names.clear()
-    told = [str(warning.message) for warning in caught]
+        told = [str(warning.message) for warning in caught]
     assert 1 <= len(told) <= 2, "one for the shelf of each"
     assert len(set(told)) == len(told)
 
@@ -306,7 +305,7 @@ def test_a_lookup_opens_one_file(monkeypatch, planted):
     folder = kernel_cache.directory()
     for name in ("open", "stat", "lstat", "fstat", "readlink", "mkdir"):
         counted(name)
-    kernel_cache.compiled_program(KERNELS["add"]().bundle())
+    program_of("add")
     inside = [call for call in calls if call[1].startswith(f"{folder}/")]
     assert inside == [("lstat", str(planted.parent)), ("open", str(planted))]
     assert sum(name == "fstat" for name, _ in calls) == 1

@@ -5,8 +5,8 @@ import sympy
 import torch  # noqa: F401  (loads the libraries of _C)
 
 from torch_spyre._C import DataFormats
-from torch_spyre._inductor.codegen.superdsc import superdsc
-from torch_spyre._inductor.op_spec import IndirectAccess, OpSpec, TensorArg
+from torch_spyre._inductor.codegen.bundle import make_bundle
+from torch_spyre._inductor.op_spec import IndirectAccess, OpSpec, TensorArg, in_integers
 
 c0, c1, c2, c3 = sympy.symbols("c0:4")
 S1, S2 = 1 << 34, 2 << 34
@@ -33,7 +33,8 @@ def space(*entries):
 
 
 def emitted(spec):
-    ((key, top),) = superdsc(spec).items()
+    bundle = make_bundle([in_integers(spec)], symbolic=False)
+    ((key, top),) = bundle.superdscs["sdsc_0.json"].items()
     ((opfunc, dsc),) = top["dscs_"][0].items()
     assert key == f"0_{opfunc}"
     return key, top, dsc

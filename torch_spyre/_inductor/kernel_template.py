@@ -82,7 +82,7 @@ class _Writer(pickle.Pickler):
 
 
 class _Renamed:
-    """Copies of ops: buffers and hints have numbers for names, and nothing says where they are from.
+    """Copies of ops: buffers and hints have numbers for names, and no op says where it is from.
 
     Strings that are equal are one, as pickles of equal ops have to be equal.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch._inductor.runtime.cache_dir_utils import cache_dir
@@ -13,10 +12,11 @@ from torch._inductor.virtualized import V
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.cache_key import compiler_digest
-from torch_spyre._inductor.codegen.bundle import Bundle, make_bundle
+from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.errors import about_bundle
-from torch_spyre._inductor.op_spec import KernelEntry, OpSpec, in_integers, walk
+from torch_spyre._inductor.op_spec import KernelEntry, OpSpec, walk
 from torch_spyre.backend import kernel_cache
+from torch_spyre.backend.bundle import BundleFiles
 from torch_spyre.backend.compiler import compile_to_spyrecode
 from torch_spyre.backend.places import SEGMENT_BYTES, TENSOR_SEGMENTS
 from torch_spyre.backend.program import NO_HANDOVER, Handover
@@ -31,13 +31,13 @@ PROGRAMS = "spyre_programs"  # of a graph that is being compiled, by name: its c
 def compiled(
     kernel: str, specs: Sequence[KernelEntry], handover: Handover = NO_HANDOVER, source: str = ""
 ) -> tuple[str, bytes]:
-    """The name of a kernel's program in the kernel cache, and the program. ``source`` is the user's
-    line, for errors."""
+    """The name of a kernel's program in the kernel cache, and the program. The kernel is in
+    integers; ``source`` is the user's line, for errors."""
     with about_bundle(kernel, specs, source):
-        made_from = KernelSource(kernel, [*map(in_integers, specs)], handover)
-        name, program = kernel_cache.program_from(made_from)
+        text = f"{compiler_digest()} {specs!r} {handover!r} {_options(specs)!r}"
+        name, program = kernel_cache.program_from([text], lambda: bundle_of(specs, handover))
         if KNOBS["dump_spyre_code"].read():
-            _keep_files(kernel, bundle_of(made_from.specs, handover, made_from.options))
+            _keep_files(kernel, bundle_of(specs, handover))
     log.info("%s: a program of %d bytes", kernel, len(program))
     return name, program
 
@@ -54,49 +54,21 @@ def known_program(name: str) -> bytes | None:
     return getattr(V.graph, PROGRAMS, {}).get(name) or kernel_cache.program(name)
 
 
-@dataclass(frozen=True)
-class BundleOptions:
-    """How bundles are written: all that decides it besides the kernel."""
-
-    symbolic: bool = field(default_factory=lambda: config.bundle_symbolic_args)
-    unroll_loops: bool = field(default_factory=lambda: config.unroll_loops)
-    k_fast_emission: bool = field(default_factory=lambda: config.core_id_k_fast_emission)
+def bundle_of(specs: Sequence[KernelEntry], handover: Handover = NO_HANDOVER) -> BundleFiles:
+    """The bundle of a kernel, which is in integers, as the knobs want it."""
+    return make_bundle(specs, handover, **_options(specs))
 
 
-@dataclass(frozen=True)
-class KernelSource:
-    """Everything that a kernel's bundle is made from, and so its key."""
-
-    name: str = field(repr=False)  # for people
-    specs: Sequence[KernelEntry]  # in integers
-    handover: Handover
-    options: BundleOptions = field(default_factory=BundleOptions)
-
-    @property
-    def text(self) -> str:
-        return f"{compiler_digest()} {self!r}"
-
-    def bundle(self) -> Bundle:
-        log.info("%s is not known yet: compiled", self.name)
-        return bundle_of(self.specs, self.handover, self.options)
+def _options(specs: Sequence[KernelEntry]) -> dict[str, bool]:
+    """How its bundle is written: all that decides it besides the kernel."""
+    return {
+        "symbolic": config.bundle_symbolic_args or not _can_be_baked(specs),
+        "unroll_loops": config.unroll_loops,
+        "k_fast_emission": config.core_id_k_fast_emission,
+    }
 
 
-def bundle_of(
-    specs: Sequence[KernelEntry],
-    handover: Handover = NO_HANDOVER,
-    options: BundleOptions | None = None,
-) -> Bundle:
-    options = options or BundleOptions()
-    return make_bundle(
-        specs,
-        handover,
-        symbolic=options.symbolic or not _can_be_baked(specs),
-        unroll_loops=options.unroll_loops,
-        k_fast_emission=options.k_fast_emission,
-    )
-
-
-def _keep_files(name: str, bundle: Bundle) -> None:
+def _keep_files(name: str, bundle: BundleFiles) -> None:
     """A kernel's bundle and SpyreCode in Inductor's cache directory, for people and other tools."""
     digest = hashlib.sha256(bundle.mlir.encode() + repr(bundle.superdscs).encode()).hexdigest()
     folder = Path(cache_dir()) / "spyre-code" / f"{name}_{digest[:12]}"

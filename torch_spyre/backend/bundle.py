@@ -22,6 +22,7 @@ from torch_spyre.machine import load as load_machine
 
 FILE = "bundle.mlir"
 MAX_LOOP_DEPTH = 16  # of the card
+LINE_LENGTH = 100  # of a JSON file
 CORES = int(load_machine().value("card.cores"))
 LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
 
@@ -33,6 +34,28 @@ class BundleFiles:
     where: str  # for messages
     mlir: str
     superdscs: Mapping[str, Any]  # JSON documents by file name
+
+    def write(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, superdsc in self.superdscs.items():
+            (directory / name).write_text(readable_json(superdsc) + "\n")
+        (directory / FILE).write_text(self.mlir)
+
+
+def readable_json(value: Any, indent: str = "") -> str:
+    """JSON for people and for diffs: what fits on a line is on one."""
+    line = json.dumps(value)
+    if not isinstance(value, (dict, list)) or len(indent) + len(line) <= LINE_LENGTH:
+        return line
+    inner = indent + "  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {readable_json(v, inner)}" for key, v in value.items()]
+        begin, end = "{", "}"
+    else:
+        parts = [readable_json(v, inner) for v in value]
+        begin, end = "[", "]"
+    lines = ",\n".join(inner + part for part in parts)
+    return f"{begin}\n{lines}\n{indent}{end}"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Compiled kernels, found by what they were compiled from: in this process, then on disk.
 
-An entry's name is a digest of the bundle and of everything else that decides what it compiles to,
-so entries are never out of date and never change. Processes share the directory without locks: an
-entry appears whole, by renaming. One that is damaged, or that others could have written, is as good
-as absent. What is in the directory besides entries is never touched.
+An entry's name is a digest of what its bundle is made from and of everything else that decides what
+it compiles to, so entries are never out of date and never change. Processes share the directory
+without locks: an entry appears whole, by renaming. One that is damaged, or that others could have
+written, is as good as absent. What is in the directory besides entries is never touched.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
 
 from torch_spyre.backend import cache_artifact, private_folder
 from torch_spyre.backend.bundle import BundleFiles, bundle_files
@@ -41,45 +40,21 @@ _SHELF = re.compile(r"[0-9a-f]{2}")  # a folder: how names begin
 _ENTRY = re.compile(r"(?P<name>[0-9a-f]{64})\.bin|\.(?P<unfinished>[0-9a-f]{64})\.\w+\.tmp")
 
 
-class Bundle(Protocol):
-    """What the compiler's code generator makes."""
-
-    mlir: str
-
-    @property
-    def superdscs(self) -> Sequence[Mapping[str, Any]]:
-        """sdsc_0.json, sdsc_1.json, ..."""
-
-
-class Source(Protocol):
-    """What a bundle is made from: the key of an entry, and the maker of what it stands for."""
-
-    @property
-    def text(self) -> str:
-        """Everything that decides what the bundle is, the code that makes bundles included."""
-
-    def bundle(self) -> Bundle:
-        """Made from what is in the text, and from nothing else."""
-
-
-Kept = TypeVar("Kept", str, bytes)
-
-
-class Remembered(Generic[Kept]):
-    """What was used last, by name; of all that is longer than the limit, the rest is forgotten."""
+class Remembered:
+    """The programs used last, by name; what is longer than the limit is forgotten."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._length = 0
 
-    def get(self, name: str) -> Kept | None:
+    def get(self, name: str) -> bytes | None:
         found = self._kept.get(name)
         if found is not None:
             self._kept.move_to_end(name)
         return found
 
-    def add(self, name: str, value: Kept) -> None:
-        self._length += len(value) - len(self._kept.pop(name, value[:0]))
+    def add(self, name: str, value: bytes) -> None:
+        self._length += len(value) - len(self._kept.pop(name, b""))
         self._kept[name] = value
         while self._length > MAX_REMEMBERED and len(self._kept) > 1:
             self._length -= len(self._kept.popitem(last=False)[1])
@@ -90,19 +65,8 @@ class Remembered(Generic[Kept]):
 
 
 _lock = threading.RLock()  # around all of these
-_programs: Remembered[bytes] = Remembered()
-_bundle_names: Remembered[str] = Remembered()  # of known sources
+_programs = Remembered()
 _written = 0
-
-
-def compiled_program(bundle: Bundle) -> bytes:
-    """The program of a bundle in memory. Raises ``MalformedBundle``."""
-    return _compiled(_files(bundle))[1]
-
-
-def compiled_directory(directory: Path) -> bytes:
-    """The program of a bundle directory. Raises ``MalformedBundle``."""
-    return _compiled(bundle_files(directory))[1]
 
 
 def program(name: str) -> bytes | None:
@@ -116,28 +80,33 @@ def program(name: str) -> bytes | None:
         return found
 
 
-def program_from(source: Source) -> tuple[str, bytes]:
-    """The program of a source's bundle, which is not made if it is known, and its name.
+def program_from(text: Sequence[str], files: Callable[[], BundleFiles]) -> tuple[str, bytes]:
+    """The name of a bundle's program, and the program. Raises ``MalformedBundle``.
 
-    To find an entry costs no more than to hash the source's text. The entry of a source is the name
-    of its bundle's.
+    The text is everything that decides what the bundle is, the code that makes bundles included:
+    the bundle of a known one is not made.
     """
-    name = _digest([source.text], b"source")
-    with _lock:
+    name = _digest(text)
+    with _lock:  # compiling is Python: two threads would only get into each other's way
         folder = directory()
-        bundle_name = _bundle_names.get(name) or ""
-        if not bundle_name and folder:
-            bundle_name = (_read(folder, name) or b"").decode(errors="replace")
-        program = _known(folder, bundle_name) if _NAME.fullmatch(bundle_name) else None
+        program = _known(folder, name)
         if program is None:
-            bundle_name, program = _compiled(_files(source.bundle()))
+            program = compile_files(files())
+            _programs.add(name, program)
             if folder:
-                _write(folder, name, bundle_name.encode())
-        _bundle_names.add(name, bundle_name)
+                _write(folder, name, program)
         if folder:
-            cache_artifact.record(name, bundle_name.encode())
-            cache_artifact.record(bundle_name, program)
-        return bundle_name, program
+            cache_artifact.record(name, program)
+        return name, program
+
+
+def compiled_directory(directory: Path) -> bytes:
+    """The program of a bundle directory. Raises ``MalformedBundle``."""
+    files = bundle_files(directory)
+    parts = [files.mlir]
+    for name, superdsc in files.superdscs.items():
+        parts += [name, json.dumps(superdsc, separators=(",", ":"))]
+    return program_from(parts, lambda: files)[1]
 
 
 def add_entry(name: str, content: bytes) -> None:
@@ -153,19 +122,11 @@ def _check_name(name: str) -> None:
         raise ValueError(f"{name!r} is no name of a compiled kernel")
 
 
-def key(files: BundleFiles) -> str:
-    """The name of an entry."""
-    parts = [files.mlir]
-    for name, superdsc in files.superdscs.items():
-        parts += [name, json.dumps(superdsc, separators=(",", ":"))]
-    return _digest(parts, b"bundle")
-
-
-def _digest(parts: Sequence[str], kind: bytes) -> str:
+def _digest(parts: Sequence[str]) -> str:
     # The code that makes programs of bundles (program format, machine and ops are parts of it), and
     # what it asks the card.
     maker = f"{code_digest(_MAKER)} {special_values()}"
-    digest = hashlib.sha256(kind + maker.encode())
+    digest = hashlib.sha256(maker.encode())
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
@@ -177,7 +138,6 @@ def forget() -> None:
     """Empty what this process remembers; the directory stays."""
     with _lock:
         _programs.clear()
-        _bundle_names.clear()
         private_folder.forget()
 
 
@@ -194,24 +154,6 @@ def directory() -> Path | None:
 
         chosen = cache_dir()
     return private_folder.private_folder(Path(chosen) / FOLDER)
-
-
-def _files(bundle: Bundle) -> BundleFiles:
-    superdscs = {f"sdsc_{i}.json": superdsc for i, superdsc in enumerate(bundle.superdscs)}
-    return BundleFiles("bundle", bundle.mlir, superdscs)
-
-
-def _compiled(files: BundleFiles) -> tuple[str, bytes]:
-    name = key(files)
-    with _lock:  # compiling is Python: two threads would only get into each other's way
-        folder = directory()
-        program = _known(folder, name)
-        if program is None:
-            program = compile_files(files)
-            _programs.add(name, program)
-            if folder:
-                _write(folder, name, program)
-        return name, program
 
 
 def _known(folder: Path | None, name: str) -> bytes | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch._inductor.async_compile import AsyncCompile
 
-from torch_spyre._inductor.op_spec import KernelEntry, UnimplementedOp, walk
+from torch_spyre._inductor.op_spec import KernelEntry, UnimplementedOp, in_integers, walk
 from torch_spyre._inductor.programs import compiled, known_program
 from torch_spyre.backend.program import Handover, LxBytes
 from torch_spyre.execution.kernel_runner import (
@@ -57,7 +57,7 @@ class SpyreAsyncCompile(AsyncCompile):
             if op := next(missing, None):
                 return UnimplementedKernelRunner(name, op)
             handover = Handover([LxBytes(*each) for each in found], [LxBytes(*e) for e in left])
-            _, binary = compiled(name, kernel, handover)
+            _, binary = compiled(name, [*map(in_integers, kernel)], handover)
         return SDSCKernelRunner(
             *(name, binary, expected, outputs, constants, pool_bytes, views, sources, residents)
         )

@@ -6,11 +6,9 @@ arguments; only the second kind runs with tensors at other addresses.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from torch_spyre._inductor.codegen.superdsc import Addresses, Json, baked_addresses, emit
 from torch_spyre._inductor.codegen.superdsc_plan import OpPlan, Tensor, plan_op
@@ -21,47 +19,14 @@ from torch_spyre._inductor.op_spec import (
     OpSpec,
     TensorArg,
     UnimplementedOp,
-    in_integers,
 )
+from torch_spyre.backend.bundle import BundleFiles
 from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
 from torch_spyre.machine import load as load_machine
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
-LINE_LENGTH = 100  # of a JSON file
 INDEX = "index"
 ARGUMENT = "!sdscbundle.input_arg<index>"
-
-
-@dataclass
-class Bundle:
-    """What goes into the directory."""
-
-    superdscs: list[Json]
-    mlir: str
-    # Kernel arguments in the order of the bundle's parameters; -1 is the pool.
-    parameters: list[int] = field(default_factory=list)
-
-    def write(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        for i, superdsc in enumerate(self.superdscs):
-            (directory / f"sdsc_{i}.json").write_text(readable_json(superdsc) + "\n")
-        (directory / "bundle.mlir").write_text(self.mlir)
-
-
-def readable_json(value: Json | list[Json] | str | float, indent: str = "") -> str:
-    """JSON for people and for diffs: what fits on a line is on one."""
-    line = json.dumps(value)
-    if not isinstance(value, (dict, list)) or len(indent) + len(line) <= LINE_LENGTH:
-        return line
-    inner = indent + "  "
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(key)}: {readable_json(v, inner)}" for key, v in value.items()]
-        begin, end = "{", "}"
-    else:
-        parts = [readable_json(v, inner) for v in value]
-        begin, end = "[", "]"
-    lines = ",\n".join(inner + part for part in parts)
-    return f"{begin}\n{lines}\n{indent}{end}"
 
 
 def make_bundle(
@@ -71,12 +36,12 @@ def make_bundle(
     symbolic: bool = True,
     unroll_loops: bool = False,
     k_fast_emission: bool = True,
-) -> Bundle:
-    """The bundle of a kernel. Raises :class:`Unsupported` for an op the back end does not have.
+) -> BundleFiles:
+    """The bundle of a kernel, which is in integers. Raises :class:`Unsupported` for an op the back
+    end does not have.
 
     ``handover`` is what the bundles launched directly before and after it have to do with it.
     """
-    kernel = [*map(in_integers, kernel)]
     if unroll_loops:
         kernel = unrolled(kernel)
     return _Writer(symbolic, k_fast_emission).bundle(kernel, handover)
@@ -165,7 +130,7 @@ class _Writer:
         self.address_count = 0
         self.symbol_count = 0
 
-    def bundle(self, kernel: Sequence[KernelEntry], handover: Handover) -> Bundle:
+    def bundle(self, kernel: Sequence[KernelEntry], handover: Handover) -> BundleFiles:
         body = self._entries(kernel, [])
         arguments = ", ".join(
             f"{name}_base_addr: {ARGUMENT}" for name in self._ordered_parameters().values()
@@ -185,7 +150,8 @@ class _Writer:
         text = [*extracts, *self.entry, *found, *body, *left, "return"]
         lines += ["\t\t" + line for line in text]
         lines += ["\t}", "}", ""]
-        return Bundle(self.superdscs, "\n".join(lines), list(self._ordered_parameters()))
+        superdscs = {f"sdsc_{i}.json": superdsc for i, superdsc in enumerate(self.superdscs)}
+        return BundleFiles("bundle", "\n".join(lines), superdscs)
 
     def _ordered_parameters(self) -> dict[int, str]:
         return dict(sorted(self.parameters.items()))

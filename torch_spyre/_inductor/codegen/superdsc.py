@@ -14,10 +14,8 @@ from torch_spyre._inductor.codegen.superdsc_plan import (
     OpPlan,
     Tensor,
     core_slices,
-    plan_op,
 )
 from torch_spyre._inductor.kernel_ir import number_key
-from torch_spyre._inductor.op_spec import OpSpec, in_integers
 from torch_spyre.backend.constants import decode_constant
 
 Json = dict[str, Any]
@@ -37,22 +35,8 @@ def baked_addresses(plan: OpPlan) -> Addresses:
     return lambda tensor: [tensor.arg.address + offset for offset in plan.core_offsets(tensor)]
 
 
-def superdsc(
-    spec: OpSpec,
-    index: int = 0,
-    *,
-    addresses: Callable[[OpPlan], Addresses] = baked_addresses,
-    symbolic: bool = False,
-    k_fast_emission: bool = True,
-) -> Json:
-    """The SuperDSC of one op; ``index`` is its number in the bundle."""
-    entry = in_integers(spec)
-    assert isinstance(entry, OpSpec)
-    plan = plan_op(entry, k_fast_emission=k_fast_emission)
-    return emit(plan, index, addresses(plan), symbolic)
-
-
 def emit(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) -> Json:
+    """The SuperDSC of one op; ``index`` is its number in the bundle."""
     cores = range(plan.num_cores)
     return {
         f"{index}_{plan.opfunc}": {
