@@ -65,7 +65,7 @@ def test_there_are_two_libraries():
 
 @pytest.mark.parametrize(
     "file",
-    ["cost.py", "ring.py", "machine.py", "machine.toml", "ops/table.py", "ops/table.toml"]
+    ["cost.py", "partition/ring.py", "machine.py", "machine.toml", "ops/table.py", "ops/table.toml"]
     + ["backend/program.py", "backend/sdsc.py", *LIBRARIES],
 )
 def test_what_makes_programs_is_in_both_digests(file, copy, digest_of):
@@ -122,7 +122,7 @@ def test_names_of_entries_hold_the_digests(copy, digest_of):
         return kernel_cache._digest(["the same"]), compiler_digest()
 
     before = names()
-    with changed(copy / "ring.py"):
+    with changed(copy / "partition/ring.py"):
         after = names()
     assert before[0] != after[0]
     assert before[1] != after[1]
@@ -143,7 +143,7 @@ def imported(path, files):
 
 def test_no_import_is_overlooked():
     files = code_digest._files(PACKAGE)
-    assert files["torch_spyre.ring"] == "ring.py"
+    assert files["torch_spyre.partition.ring"] == "partition/ring.py"
     for file in files.values():
         found = code_digest.imports((PACKAGE / file).read_text(), files)
         assert found >= imported(PACKAGE / file, files), file
@@ -185,7 +185,7 @@ def test_all_that_is_there_when_a_kernel_is_planned_is_covered(dynamic, tmp_path
     tests = str(Path(__file__).parent)
     code = PLANNED.format(tests=tests, dynamic=dynamic, roots=COMPILER)
     ran, forgotten = forked(code, TORCHINDUCTOR_CACHE_DIR=tmp_path).value
-    assert {"cost.py", "machine.py", "ring.py", "backend/fuse.py"} <= set(ran)
+    assert {"cost.py", "machine.py", "partition/ring.py", "backend/fuse.py"} <= set(ran)
     assert forgotten == []
 
 

@@ -168,7 +168,7 @@ def test_our_own_code_is_part_of_the_key(monkeypatch, tmp_path):
     forget()
     copy = tmp_path / "torch_spyre"
     shutil.copytree(code_digest.PACKAGE, copy, ignore=shutil.ignore_patterns("csrc", "__pycache__"))
-    with (copy / "ring.py").open("a") as file:
+    with (copy / "partition/ring.py").open("a") as file:
         file.write("# another version\n")
     code_digest.code_digest.cache_clear()
     monkeypatch.setattr(code_digest, "PACKAGE", copy)

@@ -26,7 +26,6 @@ from kernel_ops import (
 )
 from kernels import c0, c1, check_result, exchange, files_of, resliced
 
-from torch_spyre import ring
 from torch_spyre._C import _Program
 from torch_spyre._inductor import config
 from torch_spyre._inductor.planning import PASSES, divide_work, plan_kernel, ring_moves
@@ -45,7 +44,8 @@ from torch_spyre.backend.compiler import compile_files
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.schedule import groups, works
 from torch_spyre.cost import price
-from torch_spyre.ring import Axis
+from torch_spyre.partition import ring
+from torch_spyre.partition.ring import Axis
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

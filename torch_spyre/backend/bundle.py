@@ -17,8 +17,9 @@ from typing import Any
 
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.program import NO_HANDOVER, Handover, LxBytes
-from torch_spyre.backend.sdsc import CARD_BYTES, STICK_BYTES, CoreMaps, DeviceOp, read_superdsc
+from torch_spyre.backend.sdsc import CARD_BYTES, CoreMaps, DeviceOp, read_superdsc
 from torch_spyre.machine import load as load_machine
+from torch_spyre.partition.dims import STICK_BYTES
 
 FILE = "bundle.mlir"
 MAX_LOOP_DEPTH = 16  # of the card

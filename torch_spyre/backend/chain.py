@@ -28,7 +28,8 @@ from torch_spyre.backend.program import (
     CoreStep,
     Operand,
 )
-from torch_spyre.backend.sdsc import DeviceOp, Dim, Tensor
+from torch_spyre.backend.sdsc import DeviceOp, Tensor
+from torch_spyre.partition.dims import Dim
 
 
 def chains(run: Run, operands: dict[Place, int]) -> list[CoreStep]:

@@ -7,36 +7,18 @@ are. Cores whose pieces have the same size share a step, each with addresses of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 
 from torch_spyre.backend.nests import nests
 from torch_spyre.backend.places import Place
 from torch_spyre.backend.program import ALL_SCRATCHPADS, SCRATCHPAD, CoreStep, Move, Operand
-from torch_spyre.backend.sdsc import DeviceOp, Dim, Held, Tensor
+from torch_spyre.backend.sdsc import DeviceOp, Tensor, touch_of
 from torch_spyre.backend.work import Work
 from torch_spyre.machine import load as load_machine
-from torch_spyre.ring import Axis, Piece, Slices, pieces
+from torch_spyre.partition.demand import ring_parts
+from torch_spyre.partition.ring import Piece, pieces
 
 LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
-
-
-def exchange_of(op: DeviceOp) -> tuple[tuple[Axis, ...], Slices, Slices]:
-    """What the ring has to know: the axes of the tensor, who has what, who wants what."""
-    source, target = op.tensors
-    have, want = op.cut(source), op.cut(target)
-    cuts = {dim.label: dim for dim in want.dims}
-    axes = tuple(
-        Axis(
-            *(-(-n // source.unit(dim.label)) for n in (dim.size, dim.chunk, cuts[dim.label].chunk))
-        )
-        for dim in have.dims
-    )
-    return axes, _slices(have, have.dims), _slices(want, have.dims)
-
-
-def _slices(cut: Held, dims: Sequence[Dim]) -> Slices:
-    return tuple(tuple(mine[dim.label] for dim in dims) for mine in cut.slices)
 
 
 def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
@@ -44,7 +26,7 @@ def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
     op = work.op
     source, target = op.tensors
     by_core: list[list[Piece]] = [[] for _ in range(op.cores)]
-    for piece in pieces(*exchange_of(op)):
+    for piece in pieces(*ring_parts(touch_of(op, source), op.cut(source), op.cut(target))):
         by_core[piece.target].append(piece)
     steps = []
     for turn in itertools.zip_longest(*by_core):

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from torch_spyre._C import DataFormats
 from torch_spyre.backend.program import Loop, Nest
-from torch_spyre.backend.sdsc import PRESENT, Dim, Tensor
+from torch_spyre.backend.sdsc import PRESENT, Tensor
+from torch_spyre.partition.dims import Dim
 
 
 def _loops(dim: Dim, size: int, tensors: list[Tensor]) -> list[Loop]:

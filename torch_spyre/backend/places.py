@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from torch_spyre.backend.bundle import Bundle, Execute
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.program import MAX_OPERANDS, SCRATCHPAD
-from torch_spyre.backend.sdsc import CARD_BYTES, STICK_BYTES, DeviceOp, Tensor
+from torch_spyre.backend.sdsc import CARD_BYTES, DeviceOp, Tensor
 from torch_spyre.machine import load as load_machine
+from torch_spyre.partition.dims import STICK_BYTES
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 TENSOR_SEGMENTS = int(load_machine().value("memory.tensor_segments"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,10 @@ from torch_spyre.backend.constants import decode_constant
 from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.machine import load as load_machine
 from torch_spyre.ops.table import OPS, Op
+from torch_spyre.partition.demand import Touch
+from torch_spyre.partition.dims import STICK_BYTES, Cut, Dim, Slices
 
 PRESENT, REDUCED, REDUCED_STICK = 1, -1, -2
-STICK_BYTES = 128
 # Formats that device memory can hold, with the elements of a stick.
 FORMATS = {
     name: (DataFormats.__members__[name], entry.elems_per_stick)
@@ -109,32 +110,6 @@ class Reader:
 
 
 @dataclass
-class Dim:
-    """A dimension and how it is cut: all parts are ``chunk`` long but the last, which is the rest.
-
-    Indices from ``size`` to ``extent`` are padding; no core works on them.
-    """
-
-    label: str
-    extent: int
-    size: int
-    chunk: int
-    splits: int
-
-    def part(self, slice: int) -> int:
-        """How much of a slice is not padding."""
-        return max(0, min(self.chunk, self.size - slice * self.chunk))
-
-
-@dataclass
-class Held:
-    """How cores have a tensor that others take from their scratchpads."""
-
-    dims: list[Dim]
-    slices: list[dict[str, int]]  # one a core
-
-
-@dataclass
 class Tensor:
     """A tensor of the op. Strides count elements; that of the stick dimension is of a stick."""
 
@@ -150,7 +125,7 @@ class Tensor:
     symbolic: bool
     gathered: tuple[int, int] | None = None  # size and stride of the dimension indices choose from
     lane: int = 0  # of its first stick, where it begins
-    held: Held | None = None  # by other cores than those that want it
+    held: Cut | None = None  # by other cores than those that want it
 
     def has(self, label: str) -> bool:
         return self.scale.get(label, 0) == PRESENT
@@ -174,7 +149,7 @@ class DeviceOp:
     dims: list[Dim]
     tensors: list[Tensor]  # inputs, then the output
     cores: int
-    slices: list[dict[str, int]]  # one a core
+    slices: Slices
     constants: dict[str, float] = field(default_factory=dict)
     exact: bool = False  # computes in integers
     narrow: str = ""  # what results are brought to: "bool", 0 or 1, "uint8", 8 bits, or nothing
@@ -189,9 +164,9 @@ class DeviceOp:
         """Whether cores take what they want from the scratchpads of others."""
         return any(tensor.held for tensor in self.tensors)
 
-    def cut(self, tensor: Tensor) -> Held:
+    def cut(self, tensor: Tensor) -> Cut:
         """How a tensor is cut, and which part of it each core has."""
-        return tensor.held or Held(self.dims, self.slices)
+        return tensor.held or Cut(self.dims, self.slices)
 
     @property
     def contracted(self) -> str | None:
@@ -208,8 +183,16 @@ class DeviceOp:
         return any(dim.label == contracted and dim.splits > 1 for dim in self.dims)
 
 
+def touch_of(op: DeviceOp, tensor: Tensor) -> Touch:
+    """What the op touches of a tensor: every index of an index tensor reads what it chooses."""
+    dims = tensor.dims if tensor.gathered else ()
+    labels = [d.label for d in op.dims if tensor.has(d.label)]
+    labels += [label for label in dims if label not in labels and op.output.has(label)]
+    return Touch(tensor.elems_per_stick, {label: tensor.unit(label) for label in labels})
+
+
 # Core maps read before, by splits: the JSON, and what it means. Ops of a kernel share them.
-CoreMaps = dict[tuple[tuple[str, int], ...], tuple[Any, list[dict[str, int]]]]
+CoreMaps = dict[tuple[tuple[str, int], ...], tuple[Any, Slices]]
 
 
 def read_superdsc(
@@ -326,7 +309,7 @@ def _dims(top: Reader, dsc: Reader) -> list[Dim]:
     return dims
 
 
-def _slices(table: Reader, dims: list[Dim], cores: int, known: CoreMaps) -> list[dict[str, int]]:
+def _slices(table: Reader, dims: list[Dim], cores: int, known: CoreMaps) -> Slices:
     splits = tuple((dim.label, dim.splits) for dim in dims)
     if splits in known and known[splits][0] == table.value:
         return known[splits][1]
@@ -339,8 +322,8 @@ def _slices(table: Reader, dims: list[Dim], cores: int, known: CoreMaps) -> list
             raise entry.refuse("another core has the same part of every dimension")
         seen.add(tuple(mine.values()))
         slices.append(mine)
-    known[splits] = table.value, slices
-    return slices
+    known[splits] = table.value, Slices(slices)
+    return known[splits][1]
 
 
 def _tensor(dsc: Reader, index: int, node: Reader, dims: list[Dim], cores: int) -> Tensor:
@@ -397,7 +380,7 @@ def _tensor(dsc: Reader, index: int, node: Reader, dims: list[Dim], cores: int) 
     )  # fmt: skip
 
 
-def _held(node: Reader, order: list[str], scale: dict[str, int], dims: list[Dim]) -> Held | None:
+def _held(node: Reader, order: list[str], scale: dict[str, int], dims: list[Dim]) -> Cut | None:
     """How other cores have the tensor: their slices, and from the folds how large these are."""
     coordinates = node.get("coordinates_")
     table = coordinates.get("coreIdToWkSlice_") if coordinates else None
@@ -426,7 +409,7 @@ def _held(node: Reader, order: list[str], scale: dict[str, int], dims: list[Dim]
         slices.append({dim.label: entry[dim.label].integer(0, dim.splits - 1) for dim in found})
     if len({tuple(mine.values()) for mine in slices}) != math.prod(dim.splits for dim in found):
         raise table.refuse("the cores do not have all parts of the tensor")
-    return Held(found, slices)
+    return Cut(found, Slices(slices))
 
 
 def _indirection(dsc: Reader, node: Reader) -> list[str]:
@@ -458,7 +441,7 @@ def _order_and_scale(
 
 
 def _strides(
-    node: Reader, order: list[str], scale: dict[str, int], stick: str, eps: int, dims: list[Dim]
+    node: Reader, order: list[str], scale: dict[str, int], stick: str, eps: int, dims: Sequence[Dim]
 ) -> dict[str, int]:
     """As stated, or as they follow from the order of the dimensions and their extents."""
     present = [label for label in order if scale[label] == PRESENT]
@@ -477,7 +460,7 @@ def _strides(
     return stride
 
 
-def _device_extents(node: Reader, dims: list[Dim]) -> dict[str, int]:
+def _device_extents(node: Reader, dims: Sequence[Dim]) -> dict[str, int]:
     """How long the tensor in memory is, along every dimension. A scratchpad has a core's part."""
     in_lx = node["component_"].value == "lx"
     device = {dim.label: dim.chunk if in_lx else dim.extent for dim in dims}

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from torch_spyre.backend.places import Place, Region, first_slice
 from torch_spyre.backend.program import SCRATCHPAD, LxBytes
-from torch_spyre.backend.sdsc import STICK_BYTES, DeviceOp, Dim, Tensor
+from torch_spyre.backend.sdsc import DeviceOp, Tensor
+from torch_spyre.partition.dims import STICK_BYTES, Dim, Slices
 
 
 @dataclass(eq=False)
@@ -32,7 +33,7 @@ class Work:
             for name, size in zip(cut_names(label), (dim.size // inner, inner), strict=True):
                 dims.append(Dim(name, size, size, size, 1))
         tensors = [cut_tensor(tensor, label, inner) for tensor in self.op.tensors]
-        slices = [{dim.label: 0 for dim in dims}]
+        slices = Slices([{dim.label: 0 for dim in dims}])
         op = replace(self.op, dims=dims, tensors=tensors, slices=slices)
         return Work(op, self.places, self.regions)
 
@@ -58,8 +59,8 @@ class Work:
             if first is None:
                 return None
             places.append(Place(place.operand, (first,), place.strides))
-        dims = [replace(dim, chunk=dim.extent, splits=1) for dim in op.dims]
-        slices = [dict.fromkeys(op.slices[0], 0)]
+        dims = [dim._replace(chunk=dim.extent, splits=1) for dim in op.dims]
+        slices = Slices([dict.fromkeys(op.slices[0], 0)])
         return Work(replace(op, dims=dims, cores=1, slices=slices), places, self.regions)
 
 

@@ -8,7 +8,8 @@ from torch_spyre.backend.bundle import Bundle, Execute, Loop, Node
 from torch_spyre.backend.places import Place, place_of, region_of
 from torch_spyre.backend.program import SCRATCHPAD
 from torch_spyre.backend.schedule import Group, WorkLoop, groups, works
-from torch_spyre.backend.sdsc import Dim, Tensor
+from torch_spyre.backend.sdsc import Tensor
+from torch_spyre.partition.dims import Dim
 from torch_spyre.tools.tables import size
 
 

@@ -10,13 +10,12 @@ from torch_spyre._C import DataFormats, encode_constant
 from torch_spyre._inductor.codegen.superdsc_plan import (
     PRESENT,
     REDUCED_STICK,
-    Dim,
     OpPlan,
     Tensor,
-    core_slices,
 )
 from torch_spyre._inductor.kernel_ir import number_key
 from torch_spyre.backend.constants import decode_constant
+from torch_spyre.partition.dims import Dim
 
 Json = dict[str, Any]
 
@@ -137,11 +136,7 @@ def _allocate(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) ->
             if label in dims
         },
         # Of a tensor in the scratchpads of other cores: which part each of them has.
-        "coreIdToWkSlice_": {
-            str(core): slices for core, slices in enumerate(core_slices(tensor.held, tensor.held))
-        }
-        if tensor.held
-        else {},
+        "coreIdToWkSlice_": {str(core): slices for core, slices in enumerate(tensor.held_slices)},
     }
     return node
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, about_op
 from torch_spyre._inductor.op_spec import AnyCoordinate, OpSpec, TensorArg
 from torch_spyre._inductor.views import Coordinate, Term
+from torch_spyre.partition.dims import Dim, Slices, slices_of_cores
 
 MATMUL_OPS = (BATCH_MATMUL_OP, "batchmatmulfp8")
 TOPK_OPS = ("topkvalue", "topkindex")
@@ -28,28 +29,6 @@ MATMUL_LAYOUT_LABELS = ("INPUT", "KERNEL", "OUTPUT", "KERNEL_IDX")
 
 # What a dimension is to a tensor.
 PRESENT, REDUCED, REDUCED_STICK = 1, -1, -2
-
-
-@dataclass
-class Dim:
-    """One dimension of the iteration space."""
-
-    label: str
-    size: int  # what the op computes
-    extent: int  # what is iterated: `size`, padded to whole sticks where the stick runs along it
-    splits: int
-    unit: int = 1  # parts are multiples of it: sticks are not cut
-
-    @property
-    def chunk(self) -> int:
-        """Of every core but the last, which has the rest."""
-        if self.splits == 1:
-            return self.extent
-        return math.ceil(self.extent / self.unit / self.splits) * self.unit
-
-    @property
-    def last_chunk(self) -> int:
-        return self.extent - (self.splits - 1) * self.chunk
 
 
 @dataclass
@@ -103,6 +82,12 @@ class Tensor:
     @property
     def is_index(self) -> bool:
         return self.arg.name is not None
+
+    @property
+    def held_slices(self) -> Slices:
+        """Which part each of the cores has that hold it, if others do than those that use it."""
+        cuts = tuple((dim.label, dim.splits) for dim in self.held)
+        return slices_of_cores(cuts) if cuts else Slices()
 
     def cut(self, dim: Dim) -> Dim:
         """A dimension as it is split over the cores that have the tensor."""
@@ -158,10 +143,9 @@ class OpPlan:
 
     @functools.cached_property
     def _all_slices(self) -> list[dict[str, int]]:
-        order = self.dims
-        if self.k_fast:
-            order = [self.dims[-1], *self.dims[:-1]]
-        return core_slices(self.dims, order)
+        order = [self.dims[-1], *self.dims[:-1]] if self.k_fast else self.dims
+        slices = slices_of_cores(tuple((dim.label, dim.splits) for dim in order))
+        return [{dim.label: mine[dim.label] for dim in self.dims} for mine in slices]
 
     def cores_with(self, tensor: Tensor) -> int:
         """How many cores have a part of a tensor."""
@@ -185,18 +169,6 @@ class OpPlan:
         ]
 
 
-def core_slices(dims: list[Dim], order: list[Dim]) -> list[dict[str, int]]:
-    """Which slice of every dimension each core has; the first in ``order`` moves core by core."""
-    before, steps = 1, {}
-    for dim in order:
-        steps[dim.label] = before, dim.splits
-        before *= dim.splits
-    cuts = [(dim.label, *steps[dim.label]) for dim in dims]
-    return [
-        {label: core // step % splits for label, step, splits in cuts} for core in range(before)
-    ]
-
-
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
     """All a SuperDSC says about ``spec``, which is in integers."""
     with about_op(spec):
@@ -214,6 +186,7 @@ class _Planner:
         self.own_dims: dict[int, tuple[list[str], str | None]] = {}
         self._add_unit_dim()
         self.label = dict(zip(self.size, self._labels(len(self.size)), strict=True))
+        self.ways = {self.label[loop]: splits for loop, splits in self.splits.items()}
         self.reference = self.args[0] if spec.is_reduction and not self.matmul else self.args[-1]
 
     def _add_unit_dim(self) -> None:
@@ -307,26 +280,43 @@ class _Planner:
         raise Unsupported(f"{self.spec.op}: no index tensor is called {name!r}")
 
     def plan(self) -> OpPlan:
-        _, ref_stick = self._own_dims(self.reference)
-        dims = [
-            Dim(self.label[loop], size, size, self.splits[loop]) for loop, size in self.size.items()
-        ]
-        if ref_stick is None:
-            elems = self.reference.device_dtype.elems_per_stick()
-            ref_stick = self._free_label()
-            dims.append(Dim(ref_stick, 1, elems, 1))  # one element of each stick counts
-        by_label = {dim.label: dim for dim in dims}
-        self._pad(by_label)
-        self._cut(by_label)
-
+        sizes, op_stick = self._sizes()
+        self.units = self._units(sizes)
+        extents = self._padded(sizes, op_stick)
+        dims = {
+            label: Dim.of(label, size, self.ways.get(label, 1), self.units[label], extents[label])
+            for label, size in sizes.items()
+        }
         layouts: list[Layout] = []
-        tensors = [self._tensor(arg, by_label, ref_stick, layouts) for arg in self.args]
-        k_fast = self.matmul and self.k_fast_emission and len(dims) >= 3 and dims[-1].splits > 1
-        return OpPlan(self.spec, dims, layouts, tensors, k_fast)
+        tensors = [self._tensor(arg, dims, op_stick, layouts) for arg in self.args]
+        *_, last = dims.values()
+        k_fast = self.matmul and self.k_fast_emission and len(dims) >= 3 and last.splits > 1
+        return OpPlan(self.spec, [*dims.values()], layouts, tensors, k_fast)
 
-    def _pad(self, dims: dict[str, Dim]) -> None:
-        """Enlarge the iteration to whole sticks where a deciding tensor has its stick."""
-        op = self.spec.op
+    def _sizes(self) -> tuple[dict[str, int], str]:
+        """What the op computes of every dimension, and the one its sticks run along: if that is no
+        loop, a dimension more, of which one element counts in each stick."""
+        sizes = {label: self.size[loop] for loop, label in self.label.items()}
+        _, stick = self._own_dims(self.reference)
+        if stick is None:
+            stick = self._free_label()
+            sizes[stick] = 1
+        return sizes, stick
+
+    def _units(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Of how many indices parts are multiples: sticks are not cut."""
+        units = dict.fromkeys(sizes, 1)
+        for arg in self.args:
+            _, stick = self._own_dims(arg)
+            if stick is not None:
+                units[stick] = max(units[stick], arg.device_dtype.elems_per_stick())
+        return units
+
+    def _padded(self, sizes: dict[str, int], op_stick: str) -> dict[str, int]:
+        """What is iterated: whole sticks where a deciding tensor has its stick."""
+        op, extents = self.spec.op, dict(sizes)
+        if op_stick not in self.label.values():
+            extents[op_stick] = self.reference.device_dtype.elems_per_stick()
         if self.matmul or op == RESTICKIFY_OP or op in DTYPE_OPS:
             deciding = self.args
         else:
@@ -336,18 +326,11 @@ class _Planner:
             if stick is None:
                 continue
             elems = arg.device_dtype.elems_per_stick()
-            padded = math.ceil(dims[stick].extent / elems) * elems
-            if padded != dims[stick].extent and op == RESTICKIFY_OP:
-                dims[stick].splits = 1  # an uneven tail belongs to one core
-            dims[stick].extent = padded
-
-    def _cut(self, dims: dict[str, Dim]) -> None:
-        """Cut dimensions in whole sticks; parts that would be empty are not made."""
-        for arg in self.args:
-            _, stick = self._own_dims(arg)
-            if stick is not None:
-                dims[stick].unit = max(dims[stick].unit, arg.device_dtype.elems_per_stick())
-        _leave_out_empty(dims.values())
+            padded = math.ceil(extents[stick] / elems) * elems
+            if padded != extents[stick] and op == RESTICKIFY_OP:
+                self.ways[stick] = 1  # an uneven tail belongs to one core
+            extents[stick] = padded
+        return extents
 
     def _tensor(
         self, arg: TensorArg, dims: dict[str, Dim], op_stick: str, layouts: list[Layout]
@@ -364,8 +347,7 @@ class _Planner:
         order = own + reduced
         layout = self._layout(arg, order, stick or op_stick, layouts)
         tensor = Tensor(arg, order, layout, scale, {})
-        tensor.held = [replace(dims[self.label[s]], splits=n) for s, n in arg.held.items()]
-        _leave_out_empty(tensor.held)
+        tensor.held = [self._held(dims[self.label[loop]], n) for loop, n in arg.held.items()]
         self._strides(tensor, stick)
         if arg.component == "lx":
             self._pack(tensor, stick, dims)
@@ -380,6 +362,10 @@ class _Planner:
                 tensor.indirect_stride = math.prod(arg.device_size[position + 1 :])
                 tensor.indirect_dims += [self.label[loop] for loop in self._loops_of(coordinate)]
         return tensor
+
+    def _held(self, dim: Dim, splits: int) -> Dim:
+        """A dimension as other cores have it."""
+        return Dim.of(dim.label, dim.size, splits, self.units[dim.label], dim.extent)
 
     def _layout(
         self, arg: TensorArg, order: list[str], stick: str, layouts: list[Layout]
@@ -488,11 +474,6 @@ class _Planner:
                 tensor.gap[label] = device - iterated
             elif self.spec.op == RESTICKIFY_OP and label != stick:
                 tensor.gap[label] = iterated - device
-
-
-def _leave_out_empty(dims: Iterable[Dim]) -> None:
-    for dim in dims:
-        dim.splits = max(1, math.ceil(dim.extent / max(dim.chunk, 1)))
 
 
 def _step(coordinate: AnyCoordinate, loop: str, unit: int, count: int) -> int | None:

@@ -9,9 +9,8 @@ import torch
 from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer
 from torch_spyre._inductor.views import device_coordinates
-from torch_spyre.machine import load as load_machine
+from torch_spyre.partition.dims import STICK_BYTES
 
-STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
 MATMUL = BATCH_MATMUL_OP
 RESTICKIFY = RESTICKIFY_OP
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits, Structure
 from torch_spyre._inductor.planning.hinted import hinted_splits
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
 from torch_spyre._inductor.planning.ring_copies import RingCopies, movable
 from torch_spyre.cost import OpCost, price
 from torch_spyre.machine import load as load_machine
+from torch_spyre.partition.dims import STICK_BYTES
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
 BEAM_WIDTH = 12

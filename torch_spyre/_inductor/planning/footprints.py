@@ -19,6 +19,8 @@ from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL, RESTICKIFY, device_bytes, stick_symbol
 from torch_spyre._inductor.views import LinearIndex
+from torch_spyre.partition.demand import Touch
+from torch_spyre.partition.dims import Cut, Dim, chunk_of, slices_of_cores, units
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -94,9 +96,11 @@ class OpShape:
                 self.unit[stick] = max(self.unit[stick], elems)
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
+        self.touches = [self._touch(i) for i in range(len(self.accesses))]
         # Planning asks for the same again and again, and to hash symbols takes long: what is known
         # of splits is found by their identity, and they are kept beside it.
         self._splits: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        self._cuts: dict[int, tuple[Splits, Cut]] = {}
         self._footprints: dict[int, tuple[Splits, list[Footprint]]] = {}
         self._like: dict[tuple[int, Footprint], dict[str, int] | None] = {}
 
@@ -118,13 +122,33 @@ class OpShape:
 
     def chunk(self, symbol: str, parts: int) -> int:
         """How many iterations of a loop all cores but the last have."""
-        if parts == 1:
-            return self.op.space[symbol]
-        return math.ceil(self.units[symbol] / parts) * self.unit[symbol]
+        return chunk_of(self.op.space[symbol], parts, self.unit[symbol])
 
     def largest_part(self, splits: Splits) -> int:
         """Iterations of the core that has most."""
-        return math.prod(self.chunk(symbol, parts) for symbol, parts in splits.items())
+        return math.prod(dim.chunk for dim in self.cut(splits).dims)
+
+    def cut(self, splits: Splits) -> Cut:
+        """The loops, cut, and what each core has of them."""
+        known = self._cuts.get(id(splits))
+        if known is None:
+            dims, whole = [], []
+            for symbol, size in self.op.space.items():
+                parts = splits.get(symbol, 1)
+                dims.append(Dim(symbol, size, size, self.chunk(symbol, parts), parts))
+                if parts == 1:
+                    whole.append((symbol, 1))
+            cut = Cut(dims, slices_of_cores((*self.cores_in_order(splits), *whole)))
+            known = self._cuts[id(splits)] = splits, cut
+        return known[1]
+
+    def _touch(self, position: int) -> Touch:
+        stick, elems = (
+            self.sticks[position],
+            self.accesses[position].buffer.format.elems_per_stick(),
+        )
+        symbols = self.walk(position).strides
+        return Touch(elems, {symbol: elems if symbol == stick else 1 for symbol in symbols})
 
     def footprints(self, splits: Splits) -> list[Footprint]:
         """Of the inputs and of the output."""
@@ -153,23 +177,22 @@ class OpShape:
         return self._walks[position]
 
     def footprint(self, position: int, splits: Splits) -> Footprint:
-        walk, stick = self.walk(position), self.sticks[position]
+        walk = self.walk(position)
         order = [symbol for symbol, _ in self.cores_in_order(splits)]
-        elems = self.accesses[position].buffer.format.elems_per_stick()
+        dims = {dim.label: dim for dim in self.cut(splits).dims}
         moves, cores = [], 1
         for symbol in order:
-            move = walk.sticks(symbol, self.chunk(symbol, splits[symbol]))
             if symbol in walk.strides:
+                move = walk.sticks(symbol, dims[symbol].chunk)
                 moves.append((cores, splits[symbol], move))
             cores *= splits[symbol]
         shape = []
-        for symbol in walk.strides:
-            unit = elems if symbol == stick else 1
-            parts = splits.get(symbol, 1)
-            count = math.ceil(self.chunk(symbol, parts) / unit)
-            of_all = math.ceil(self.op.space[symbol] / unit)
+        for symbol, unit in self.touches[position].units.items():
+            dim = dims[symbol]
+            of_all = units(dim.size, unit)
             if of_all > 1:
-                uneven = of_all if count * parts != of_all else 0
+                count = units(dim.chunk, unit)
+                uneven = of_all if count * dim.splits != of_all else 0
                 shape.append((walk.sticks(symbol, unit), count, uneven))
         cohort = self.op if self.contracted in order else None
         return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
@@ -182,28 +205,11 @@ class OpShape:
     def _whole(self) -> list[bool]:
         """Of which buffers it touches all."""
         layouts = [access.buffer.layout for access in self.accesses]
+        dims = self.cut({}).dims
         return [
-            layout is not None and self.sticks_touched(i) == math.prod(layout.device_size[:-1])
-            for i, layout in enumerate(layouts)
+            layout is not None and touch.counts(dims).sticks == math.prod(layout.device_size[:-1])
+            for touch, layout in zip(self.touches, layouts, strict=True)
         ]
-
-    def sticks_touched(self, position: int) -> int:
-        """Of a buffer, by all cores."""
-        stick = self.sticks[position]
-        elems = self.accesses[position].buffer.format.elems_per_stick()
-        return math.prod(
-            math.ceil(self.op.space[symbol] / (elems if symbol == stick else 1))
-            for symbol in self.walk(position).strides
-        )
-
-    def sticks_of_core(self, position: int, splits: Splits) -> int:
-        """Of a buffer, by the core that has most."""
-        stick = self.sticks[position]
-        elems = self.accesses[position].buffer.format.elems_per_stick()
-        return math.prod(
-            math.ceil(self.chunk(s, splits.get(s, 1)) / (elems if s == stick else 1))
-            for s in self.walk(position).strides
-        )
 
     def may_split(self, symbol: str) -> bool:
         """Whether several cores can share a loop. Those over K of a product may, besides."""

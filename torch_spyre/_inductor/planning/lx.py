@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import STICK_BYTES, walks_dimensions
+from torch_spyre._inductor.planning.accesses import walks_dimensions
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.pool import REST, loop_times, needed, same_elements
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available, writes_lx
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
+from torch_spyre.partition.dims import STICK_BYTES
 
 
 @dataclass(eq=False)

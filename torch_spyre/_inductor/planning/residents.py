@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Resident
-from torch_spyre._inductor.planning.accesses import STICK_BYTES, device_bytes
+from torch_spyre._inductor.planning.accesses import device_bytes
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.pool import loop_times, needed
 from torch_spyre._inductor.planning.prices import lx_available, writes_lx
 from torch_spyre.backend.program import LxBytes
+from torch_spyre.partition.dims import STICK_BYTES
 
 OFF = "LX planning is off"
 

@@ -16,8 +16,9 @@ from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import copies_integers, symbols_of
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
-from torch_spyre._inductor.planning.prices import exchange_cost
 from torch_spyre.cost import price
+from torch_spyre.ops.table import OPS
+from torch_spyre.partition.demand import demand
 
 Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
 
@@ -72,7 +73,10 @@ class RingCopies:
         held = self._held_by(splits, have)
         if held is None:
             return math.inf
-        return price(exchange_cost(self._shape, held, splits)).total / 1e3
+        shape = self._shape
+        cut, both = shape.cut(splits), (0, 1)
+        cost = demand(OPS[IDENTITY_OP], cut, shape.touches, both, shape.cut(held))
+        return price(cost).total / 1e3
 
     def copy(self, splits: Splits, have: Footprint) -> KernelOp | None:
         """It has splits, and those of the cores that have its input."""

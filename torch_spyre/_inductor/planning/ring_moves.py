@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.lx import plan_lx
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre._inductor.planning.ring_copies import Reads, RingCopies, movable
 from torch_spyre._inductor.planning.variant import Variant
+from torch_spyre.partition.dims import STICK_BYTES
 
 
 @dataclass

@@ -18,11 +18,11 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
 from torch_spyre._inductor.planning.accesses import (
     MATMUL,
-    STICK_BYTES,
     stick_symbol,
     symbols_of,
 )
 from torch_spyre._inductor.planning.realign import expressible
+from torch_spyre.partition.dims import STICK_BYTES
 
 BEAM_WIDTH = 64
 SPARSE = -1  # instead of a dimension: sticks of one element

@@ -13,7 +13,6 @@ from itertools import groupby
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.observe import observed
-from torch_spyre._inductor.planning.accesses import STICK_BYTES
 from torch_spyre._inductor.planning.agree import cut_alike
 from torch_spyre._inductor.planning.clones import clone_inputs
 from torch_spyre._inductor.planning.footprints import OpShape
@@ -23,6 +22,7 @@ from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.variant import Variant
 from torch_spyre._inductor.planning.variants import best_variant, copied, ordered, placed
 from torch_spyre.backend.program import LxBytes
+from torch_spyre.partition.dims import STICK_BYTES
 
 
 def plan_kernels(kernels: Sequence[list[KernelOp]], between: Collection[str] = ()) -> list[Kernel]:

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from torch_spyre.cost import ring_load
 from torch_spyre.machine import load as load_machine
+from torch_spyre.partition.dims import STICK_BYTES
 
-STICK_BYTES = int(load_machine().value("memory.stick_bytes"))
 STOPS = int(load_machine().value("card.cores"))
 
 # One a core: which slice of every axis it has.
@@ -59,6 +59,10 @@ class Load(NamedTuple):
     lx_bytes: int  # of the busiest core, reads and writes
     all_lx_bytes: int
 
+    def times(self, scale: int) -> Load:
+        """Of the same messages, each so many times as large."""
+        return Load(*(scale * n for n in self))._replace(hops=self.hops)
+
 
 @functools.lru_cache(maxsize=1 << 10)
 def pieces(axes: tuple[Axis, ...], source: Slices, target: Slices) -> tuple[Piece, ...]:
@@ -93,6 +97,15 @@ def _distance(one: int, other: int) -> int:
 
 def load(axes: tuple[Axis, ...], source: Slices, target: Slices) -> Load:
     """What several cores want of one goes round once each way; they take it as it passes."""
+    # Parts of twice the size are the same messages, each twice as large.
+    scales = [math.gcd(*axis) or 1 for axis in axes]
+    smaller = (Axis(*(n // by for n in axis)) for axis, by in zip(axes, scales, strict=True))
+    found, scale = _load(tuple(smaller), source, target), math.prod(scales)
+    return found.times(scale)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _load(axes: tuple[Axis, ...], source: Slices, target: Slices) -> Load:
     holders = _cores_by_slices(source)
     lx = [0] * STOPS
     arrived, sends = 0, []
@@ -109,12 +122,13 @@ def load(axes: tuple[Axis, ...], source: Slices, target: Slices) -> Load:
                 for taker in takers:
                     lx[taker] += size
                     stops = (taker - core) % STOPS
-                    if stops:
-                        arrived += size
-                    if stops <= STOPS // 2:
-                        up = max(up, stops)
-                    else:
+                    if not stops:
+                        continue
+                    arrived += size
+                    if stops > STOPS // 2:
                         down = max(down, STOPS - stops)
+                    elif stops > up:
+                        up = stops
                 if up:
                     sends.append((core, (core + up) % STOPS, size))
                 if down:
@@ -130,6 +144,7 @@ def _cores_by_slices(slices: Slices) -> dict[tuple[int, ...], list[int]]:
     return found
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _overlaps(axis: Axis, slice: int) -> list[tuple[int, int]]:
     """Which slices have something of one that is wanted, and how much; none beyond the end."""
     begin, end = slice * axis.target, min(axis.size, (slice + 1) * axis.target)
