@@ -25,15 +25,20 @@ def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
     """The steps of all cores; they wait for nobody, so all is there before."""
     op = work.op
     source, target = op.tensors
+    taken, put = _origins(op, source), _origins(op, target)
     by_core: list[list[Piece]] = [[] for _ in range(op.cores)]
     for piece in pieces(*ring_parts(touch_of(op, source), op.cut(source), op.cut(target))):
         by_core[piece.target].append(piece)
     steps = []
     for turn in itertools.zip_longest(*by_core):
-        places = [
-            Place(ALL_SCRATCHPADS, tuple(_begin(op, source, p, p and p.source) for p in turn)),
-            Place(SCRATCHPAD, tuple(_begin(op, target, p, p and p.target) for p in turn)),
+        begins = [
+            (taken[p.source] + _inside(op, source, p), put[p.target] + _inside(op, target, p))
+            if p
+            else (0, 0)
+            for p in turn
         ]
+        sources, targets = zip(*begins, strict=True)
+        places = [Place(ALL_SCRATCHPADS, sources), Place(SCRATCHPAD, targets)]
         numbers = [operands.setdefault(place, len(operands)) for place in places]
         tensors = [replace(t, index=n) for t, n in zip(op.tensors, numbers, strict=True)]
         sizes = [tuple(_size(op, piece).values()) if piece else () for piece in turn]
@@ -57,15 +62,19 @@ def _size(op: DeviceOp, piece: Piece) -> dict[str, int]:
     return found
 
 
-def _begin(op: DeviceOp, tensor: Tensor, piece: Piece | None, core: int | None) -> int:
-    """Where a piece begins on one of the cores that it goes from and to, in bytes."""
-    if piece is None or core is None:
-        return 0
+def _origins(op: DeviceOp, tensor: Tensor) -> list[int]:
+    """Where all of the tensor would begin if it went on from each core's part, in bytes."""
     cut = op.cut(tensor)
-    by_label = {dim.label: dim for dim in cut.dims}
-    place = tensor.start[core] + (core * LX_BYTES if tensor.held else 0)
-    for dim, (begin, _) in zip(op.cut(op.tensors[0]).dims, piece.ranges, strict=True):
-        label = dim.label
-        before = cut.slices[core][label] * (by_label[label].chunk // tensor.unit(label))
-        place += (begin - before) * tensor.stride[label] * tensor.element_bytes
-    return place
+    begins = cut.begins(touch_of(op, tensor).units, tensor.stride)
+    apart = LX_BYTES if tensor.held else 0
+    return [
+        start + core * apart - begin * tensor.element_bytes
+        for core, (start, begin) in enumerate(zip(tensor.start, begins, strict=True))
+    ]
+
+
+def _inside(op: DeviceOp, tensor: Tensor, piece: Piece) -> int:
+    """How far behind its origin a piece begins, in bytes."""
+    dims = zip(op.cut(op.tensors[0]).dims, piece.ranges, strict=True)
+    place = sum(begin * tensor.stride[dim.label] for dim, (begin, _) in dims)
+    return place * tensor.element_bytes

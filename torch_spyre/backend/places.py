@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.program import MAX_OPERANDS, SCRATCHPAD
 from torch_spyre.backend.sdsc import CARD_BYTES, DeviceOp, Tensor
 from torch_spyre.machine import load as load_machine
-from torch_spyre.partition.dims import STICK_BYTES
+from torch_spyre.partition.dims import STICK_BYTES, Cut
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 TENSOR_SEGMENTS = int(load_machine().value("memory.tensor_segments"))
@@ -150,15 +151,25 @@ class Region:
         """Whether every core touches the same sticks here and there, iteration by iteration."""
         return self.pattern == other.pattern and self.place == other.place
 
+    @functools.cached_property
+    def origin(self) -> int | None:
+        """Where the tensor begins, if every core starts where its slices lie in it."""
+        op, tensor = self.op, self.tensor
+        units = {dim.label: tensor.unit(dim.label) for dim in op.dims if tensor.has(dim.label)}
+        begins = Cut(op.dims, op.slices).begins(units, tensor.stride)
+        offsets = zip(self.place.offsets, begins, strict=True)
+        origins = {offset - begin * tensor.element_bytes for offset, begin in offsets}
+        return origins.pop() if len(origins) == 1 else None
+
     def steps(self) -> Steps | None:
         """How all touched sticks lie behind the first; None if cores do not start as slices do.
 
         Of scratchpads, which every core has for itself, those of one core.
         """
-        op, tensor, place = self.op, self.tensor, self.place
+        place = self.place
         if place.operand == SCRATCHPAD:
             steps = [(axis.stride, max(axis.parts)) for axis in self.axes]
-        elif first_slice(op, tensor, place) is not None:
+        elif self.origin is not None:
             steps = [(axis.stride, axis.count) for axis in self.axes]
         else:
             return None
@@ -245,22 +256,6 @@ def _pattern(axes: Sequence[Axis]) -> Pattern:
                 continue
         merged.append((axis.stride, axis.parts))
     return tuple(merged)
-
-
-def first_slice(op: DeviceOp, tensor: Tensor, place: Place) -> int | None:
-    """Where the tensor begins, if every core starts where its slices lie in it."""
-    moves = [
-        (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
-        for dim in op.dims
-        if dim.splits > 1 and tensor.has(dim.label)
-    ]
-    bytes_ = tensor.element_bytes
-    first = op.slices[0]
-    zero = place.offsets[0] - sum(first[label] * move for label, move in moves) * bytes_
-    for offset, slices in zip(place.offsets, op.slices, strict=True):
-        if offset - zero != sum(slices[label] * move for label, move in moves) * bytes_:
-            return None
-    return zero
 
 
 def _interleaved(one: Region, other: Region) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from torch_spyre.backend.places import Place, Region, first_slice
+from torch_spyre.backend.places import Place, Region
 from torch_spyre.backend.program import SCRATCHPAD, LxBytes
 from torch_spyre.backend.sdsc import DeviceOp, Tensor
 from torch_spyre.partition.dims import STICK_BYTES, Dim, Slices
@@ -52,13 +52,10 @@ class Work:
         """The same work as that of a single core, unless cores are needed for it."""
         op = self.op
         places = []
-        for tensor, place in zip(op.tensors, self.places, strict=True):
-            if place.operand == SCRATCHPAD:
+        for region, place in zip(self.regions, self.places, strict=True):
+            if place.operand == SCRATCHPAD or region.origin is None:
                 return None
-            first = first_slice(op, tensor, place)
-            if first is None:
-                return None
-            places.append(Place(place.operand, (first,), place.strides))
+            places.append(Place(place.operand, (region.origin,), place.strides))
         dims = [dim._replace(chunk=dim.extent, splits=1) for dim in op.dims]
         slices = Slices([dict.fromkeys(op.slices[0], 0)])
         return Work(replace(op, dims=dims, cores=1, slices=slices), places, self.regions)

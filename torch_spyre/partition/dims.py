@@ -11,7 +11,7 @@ Dim(label='rows', extent=100, size=100, chunk=34, splits=3)
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from torch_spyre.machine import load as load_machine
@@ -79,6 +79,18 @@ class Cut(NamedTuple):
 
     dims: Sequence[Dim]
     slices: Slices
+
+    def begins(self, units: Mapping[str, int], stride: Mapping[str, int]) -> list[int]:
+        """Where the part of each core begins in a tensor that has the dimensions of ``units``.
+
+        These say how many indices are one stick or row, ``stride`` how far it is to the next one.
+        """
+        steps = [
+            (dim.label, dim.chunk // units[dim.label] * stride[dim.label])
+            for dim in self.dims
+            if dim.splits > 1 and dim.label in units
+        ]
+        return [sum(mine[label] * step for label, step in steps) for mine in self.slices]
 
 
 def chunk_of(extent: int, splits: int, unit: int) -> int:

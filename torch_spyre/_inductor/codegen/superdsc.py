@@ -50,7 +50,7 @@ def emit(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) -> Json
             "numCoresUsed_": plan.num_cores,
             "coreIdToDsc_": {str(core): 0 for core in cores},
             "numWkSlicesPerDim_": {dim.label: dim.splits for dim in plan.dims},
-            "coreIdToWkSlice_": {str(core): plan.slices(core) for core in cores},
+            "coreIdToWkSlice_": {str(core): mine for core, mine in enumerate(plan.slices)},
             "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
             "dscs_": [{plan.opfunc: _dsc(plan, addresses, symbolic)}],
         }
@@ -136,7 +136,7 @@ def _allocate(plan: OpPlan, index: int, addresses: Addresses, symbolic: bool) ->
             if label in dims
         },
         # Of a tensor in the scratchpads of other cores: which part each of them has.
-        "coreIdToWkSlice_": {str(core): slices for core, slices in enumerate(tensor.held_slices)},
+        "coreIdToWkSlice_": {str(core): dict(mine) for core, mine in enumerate(tensor.held_slices)},
     }
     return node
 

@@ -16,7 +16,7 @@ from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
 from torch_spyre._inductor.errors import Unsupported, about_op
 from torch_spyre._inductor.op_spec import AnyCoordinate, OpSpec, TensorArg
 from torch_spyre._inductor.views import Coordinate, Term
-from torch_spyre.partition.dims import Dim, Slices, slices_of_cores
+from torch_spyre.partition.dims import Cut, Dim, Slices, slices_of_cores
 
 MATMUL_OPS = (BATCH_MATMUL_OP, "batchmatmulfp8")
 TOPK_OPS = ("topkvalue", "topkindex")
@@ -137,15 +137,12 @@ class OpPlan:
             return values[:1]
         return values if self.spec.is_reduction and not self.is_matmul else values[:-1]
 
-    def slices(self, core: int) -> dict[str, int]:
-        """Which slice of every dimension a core has."""
-        return self._all_slices[core]
-
     @functools.cached_property
-    def _all_slices(self) -> list[dict[str, int]]:
+    def slices(self) -> Slices:
+        """Which slice of every dimension each core has."""
         order = [self.dims[-1], *self.dims[:-1]] if self.k_fast else self.dims
         slices = slices_of_cores(tuple((dim.label, dim.splits) for dim in order))
-        return [{dim.label: mine[dim.label] for dim in self.dims} for mine in slices]
+        return Slices({dim.label: mine[dim.label] for dim in self.dims} for mine in slices)
 
     def cores_with(self, tensor: Tensor) -> int:
         """How many cores have a part of a tensor."""
@@ -155,18 +152,10 @@ class OpPlan:
         """Where each core's part begins, in bytes after the tensor's address."""
         if tensor.arg.component == "lx":  # every core has its part in its own
             return [tensor.offset * tensor.element_bytes] * self.cores_with(tensor)
-        element_bytes = tensor.element_bytes
-        moves = [
-            (dim.label, dim.chunk // tensor.unit(dim.label) * tensor.stride[dim.label])
-            for dim in self.dims
-            if dim.splits > 1
-            and tensor.scale.get(dim.label, REDUCED) == PRESENT
-            and dim.label not in tensor.indirect_dims
-        ]
-        return [
-            (tensor.offset + sum(slices[label] * move for label, move in moves)) * element_bytes
-            for slices in self._all_slices
-        ]
+        present = (label for label, scale in tensor.scale.items() if scale == PRESENT)
+        units = {s: tensor.unit(s) for s in present if s not in tensor.indirect_dims}
+        begins = Cut(self.dims, self.slices).begins(units, tensor.stride)
+        return [(tensor.offset + begin) * tensor.element_bytes for begin in begins]
 
 
 def plan_op(spec: OpSpec, *, k_fast_emission: bool = True) -> OpPlan:
