@@ -1,7 +1,7 @@
-"""Which sticks each core touches, and so which ops cores can run without waiting for each other.
+"""Which sticks each core touches. Ops agree on a buffer if they have equal footprints there.
 
-The back end starts a new step, before which all cores wait, where an op touches sticks that another
-core wrote (``torch_spyre.backend.schedule``). Ops agree on a buffer if they have equal footprints.
+Where an op touches sticks that another core wrote, the cores have to wait for each other, and the
+buffer cannot be in their scratchpads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import copy
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -47,10 +46,6 @@ class Footprint(NamedTuple):
         return sum(stride * (count - 1) for stride, count, _ in self.shape) + 1
 
     @property
-    def end(self) -> int:
-        return self.begin + sum(move * (parts - 1) for _, parts, move in self.moves) + self.span
-
-    @property
     def sticks_of_core(self) -> int:
         """Of the core that has most."""
         return math.prod(count for _, count, _ in self.shape)
@@ -71,12 +66,6 @@ class Footprint(NamedTuple):
                 return False
             reached[base] += stride // base * (count - 1)
         return all(reached[stride] <= count for stride, count, _ in other.shape)
-
-    def clashes(self, other: Footprint) -> bool:
-        """Whether a core may touch what is another's there."""
-        if self == other and not self.cohort:
-            return False
-        return self.begin < other.end and other.begin < self.end
 
 
 class OpShape:
@@ -353,28 +342,3 @@ def _digits(layout: SpyreTensorLayout) -> list[tuple[int, int]]:
         elif strides[dim] > 0:
             digits.append((strides[dim], 0))
     return sorted(digits, reverse=True)
-
-
-@dataclass
-class Group:
-    """Ops that cores run without waiting for each other."""
-
-    touches: dict[Buffer, dict[Footprint, bool]] = field(default_factory=dict)  # True: writes
-
-    def accepts(self, shape: OpShape, splits: Splits) -> bool:
-        for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
-            writes = access is shape.op.output
-            for other, written in self.touches.get(access.buffer, {}).items():
-                if (writes or written) and footprint.clashes(other):
-                    return False
-        return True
-
-    def with_op(self, shape: OpShape, splits: Splits, gone: set[Buffer]) -> Group:
-        """The group and one more op; ``gone`` are buffers that no later op touches."""
-        touches = {b: known for b, known in self.touches.items() if b not in gone}
-        for access, footprint in zip(shape.accesses, shape.footprints(splits), strict=True):
-            if access.buffer not in gone:
-                known = dict(touches.get(access.buffer, {}))
-                known[footprint] = known.get(footprint, False) or access is shape.op.output
-                touches[access.buffer] = known
-        return Group(touches)

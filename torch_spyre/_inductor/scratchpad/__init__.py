@@ -8,6 +8,7 @@ from torch_spyre._inductor.scratchpad.firstfit_bestfit_solver import (
     BestFitLayoutSolver,
     FirstFitLayoutSolver,
 )
+from torch_spyre._inductor.scratchpad.lowest_peak import lowest_peak
 from torch_spyre._inductor.scratchpad.plan_solver import (
     GreedyLayoutSolver,
     LifetimeBoundBuffer,
@@ -16,7 +17,14 @@ from torch_spyre._inductor.scratchpad.plan_solver import (
 from torch_spyre._inductor.scratchpad.value_solver import ValueLayoutSolver
 from torch_spyre.machine import load as load_machine
 
-__all__ = ["SOLVERS", "LifetimeBoundBuffer", "MemoryPlanSolver", "lx_limit", "solver"]
+__all__ = [
+    "SOLVERS",
+    "LifetimeBoundBuffer",
+    "MemoryPlanSolver",
+    "lowest_peak",
+    "lx_limit",
+    "solver",
+]
 
 SOLVERS: dict[str, type[MemoryPlanSolver]] = {
     "default": ValueLayoutSolver,
