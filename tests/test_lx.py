@@ -28,10 +28,9 @@ from kernel_ops import (
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.op_spec import LoopSpec
-from torch_spyre._inductor.planning import PASSES, plan_kernel
+from torch_spyre._inductor.planning import SETTLE, plan_kernel
 from torch_spyre._inductor.planning.footprints import OpShape
-from torch_spyre._inductor.planning.pool import plan_pool
-from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.prices import OpPrices, in_lx
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.variants import best_variant
 from torch_spyre.backend.account import accounts_of
@@ -296,8 +295,8 @@ def part_and_whole(heads, rows, columns, first):
 
 
 def test_what_an_op_reads_a_part_of_stays_in_the_scratchpads():
-    best = best_variant(through(PASSES, part_and_whole(32, 8, 64, 5)))
-    assert [buffer.name for buffer in best.lx] == ["e"]
+    best = best_variant(through(SETTLE, part_and_whole(32, 8, 64, 5)))
+    assert [each.output.buffer.name for each in best if each.output.buffer.lx is not None] == ["e"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -375,14 +374,12 @@ def test_plans_are_judged_by_what_a_launch_counts(ops):
     fields = ["cores", "points", "rows", "read_bytes", "written_bytes", "lx_bytes", "partial_sums"]
     fields += ["ring_bytes", "ring_link_bytes", "ring_hops"]
     with config.patch(dxp_lx_frac_avail=0.93):
-        best = best_variant(through(PASSES, ops))
-    kernel = kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)
+        best = best_variant(through(SETTLE, ops))
+    kernel = kernel_of(best)
     accounts = accounts_of(parse_bundle(bundle_of(kernel)))
-    assert len(accounts) == len(best.ops)
-    for account, each in zip(accounts, best.ops, strict=True):
-        prices = OpPrices(OpShape(each))
-        in_lx = {i for i, a in enumerate(prices.shape.accesses) if a.buffer in best.lx}
-        expected = prices.cost(each.splits, in_lx)
+    assert len(accounts) == len(best)
+    for account, each in zip(accounts, best, strict=True):
+        expected = OpPrices(OpShape(each)).cost(each.splits, in_lx(each))
         assert account.count == each.times
         for field in fields:
             assert getattr(account.cost, field) == getattr(expected, field), (field, str(each))

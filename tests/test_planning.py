@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,19 +30,28 @@ from kernel_ops import (
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Access, Buffer, Ramp
-from torch_spyre._inductor.planning import PASSES, MustSplit, plan_kernel
+from torch_spyre._inductor.planning import PASSES, SETTLE, MustSplit, plan_kernel
 from torch_spyre._inductor.planning.cut_loops import cut_loops
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.order import products_first
-from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.products import write_out_products
 from torch_spyre._inductor.planning.realign import expressible, realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.sticks import choose_layouts
 from torch_spyre._inductor.views import LinearIndex, device_coordinates
+
+# ----------------------------------------------------------------------------------------- the list
+
+
+def test_the_page_has_all_passes_in_the_order_in_which_they_run():
+    page = (Path(__file__).parents[1] / "docs/compiler.md").read_text()
+    planning = page.partition("## Planning a kernel")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", planning, re.MULTILINE)
+    assert listed == [run.__name__ for run in PASSES]
+
 
 # ----------------------------------------------------------------------------------------- products
 
@@ -162,8 +173,8 @@ def test_conversions_are_done_by_neighbours():
     assert [a.buffer.name for a in ops[0].inputs] == ["x", "w"]
     x, w = torch.randn(4, 70).half(), torch.randn(70).half()
     folded = run_on_card(plan_kernel(widened_sum()), x=x, w=w)["out"]
-    untouched = through([p for p in PASSES if p is not fold_casts], widened_sum())
-    apart = run_on_card(kernel_of(untouched, *plan_pool(untouched)), x=x, w=w)["out"]
+    untouched = through([p for p in SETTLE if p is not fold_casts], widened_sum())
+    apart = run_on_card(kernel_of(untouched), x=x, w=w)["out"]
     assert torch.equal(folded, apart)
 
 

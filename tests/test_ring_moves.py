@@ -28,15 +28,13 @@ from kernels import c0, c1, check_result, exchange, files_of, resliced
 
 from torch_spyre._C import _Program
 from torch_spyre._inductor import config
-from torch_spyre._inductor.planning import PASSES, divide_work, plan_kernel, ring_moves
+from torch_spyre._inductor.planning import SETTLE, divide_work, plan_kernel, ring_moves
 from torch_spyre._inductor.planning.footprints import OpShape
-from torch_spyre._inductor.planning.lx import plan_lx
-from torch_spyre._inductor.planning.pool import plan_pool
-from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.lx import place_in_lx
+from torch_spyre._inductor.planning.prices import OpPrices, effort_of, in_lx
 from torch_spyre._inductor.planning.ring_copies import RingCopies
 from torch_spyre._inductor.planning.ring_moves import exchange_parts
 from torch_spyre._inductor.planning.specs import kernel_of
-from torch_spyre._inductor.planning.variant import Variant
 from torch_spyre._inductor.planning.variants import best_variant
 from torch_spyre.backend.account import accounts_of
 from torch_spyre.backend.bundle import parse_bundle
@@ -181,8 +179,8 @@ def rows_then_columns(rows, columns):
     ]
 
 
-def variant_of(ops):
-    for run in PASSES:
+def planned_ops(ops):
+    for run in SETTLE:
         ops = run(ops)
     return best_variant(ops)
 
@@ -198,8 +196,8 @@ def test_a_large_intermediate_goes_over_the_ring():
 
 def test_it_costs_less_than_device_memory():
     with config.patch(lx_ring_moves=False):
-        without = variant_of(rows_then_columns(512, 2048)).effort
-    assert variant_of(rows_then_columns(512, 2048)).effort < without / 1.5
+        without = effort_of(planned_ops(rows_then_columns(512, 2048)))
+    assert effort_of(planned_ops(rows_then_columns(512, 2048))) < without / 1.5
 
 
 def test_a_small_one_does_not():
@@ -215,17 +213,15 @@ def test_the_knob_keeps_cores_apart():
 
 
 def test_planners_ask_for_what_the_back_end_counts():
-    best = variant_of(rows_then_columns(512, 2048))
+    best = planned_ops(rows_then_columns(512, 2048))
     listed = assert_planned_as_counted(best, plan_kernel(rows_then_columns(512, 2048)))
     assert listed[3].cost.ring_bytes > 0
 
 
 def assert_planned_as_counted(best, kernel):
     listed = accounts_of(parse_bundle(bundle_of(kernel)))
-    for each, account in zip(best.ops, listed, strict=True):
-        shape = OpShape(each)
-        in_lx = {i for i, access in enumerate(shape.accesses) if access.buffer in best.lx}
-        planned = OpPrices(shape).cost(each.splits, in_lx)
+    for each, account in zip(best, listed, strict=True):
+        planned = OpPrices(OpShape(each)).cost(each.splits, in_lx(each))
         assert price(planned).total == price(account.cost).total
         for field in ("read_bytes", "written_bytes", "lx_bytes", "ring_bytes", "ring_link_bytes"):
             assert getattr(planned, field) == getattr(account.cost, field), (each, field)
@@ -295,9 +291,9 @@ def products(rows, *widths):
 
 
 def test_the_ring_lets_each_product_have_its_best_split():
-    best = variant_of(products(512, 512, 1024, 512))
-    made = [each for each in best.ops if each.op == "batchmatmul"]
-    assert [each.op for each in best.ops].count("identity") == 1
+    best = planned_ops(products(512, 512, 1024, 512))
+    made = [each for each in best if each.op == "batchmatmul"]
+    assert [each.op for each in best].count("identity") == 1
     for each in made:
         prices = OpPrices(OpShape(each))
         even = [
@@ -315,7 +311,7 @@ def test_the_ring_lets_each_product_have_its_best_split():
     with config.patch(lx_ring_moves=False):
         (without,) = {
             tuple(each.splits.values())
-            for each in variant_of(products(512, 512, 1024, 512)).ops
+            for each in planned_ops(products(512, 512, 1024, 512))
             if each.op == "batchmatmul"
         }
     assert without == (32, 1, 1)  # rows: all that can agree
@@ -324,9 +320,9 @@ def test_the_ring_lets_each_product_have_its_best_split():
 @pytest.mark.parametrize("rows", [1, 7, 64, 200, 512, 1000])
 @pytest.mark.parametrize("widths", [(128, 320, 64), (512, 1024, 512), (300, 1100, 700, 300)])
 def test_plans_are_never_worse_for_the_ring(rows, widths):
-    effort = variant_of(products(rows, *widths)).effort
+    effort = effort_of(planned_ops(products(rows, *widths)))
     with config.patch(lx_ring_moves=False):
-        assert effort <= variant_of(products(rows, *widths)).effort
+        assert effort <= effort_of(planned_ops(products(rows, *widths)))
 
 
 SWITCHES = (
@@ -475,7 +471,7 @@ def with_splits(ops, draw):
 @given(SIZES, st.data())
 def test_copies_between_any_splits_of_ops(sizes, data):
     def planned(ops):
-        for run in PASSES:
+        for run in SETTLE:
             ops = run(ops)
         return ops
 
@@ -483,10 +479,10 @@ def test_copies_between_any_splits_of_ops(sizes, data):
         plain = plan_kernel(kernel_ops(sizes))
     ops = with_splits(planned(kernel_ops(sizes)), data.draw)
     with mock.patch.object(ring_moves._Exchange, "pays", return_value=True):
-        best = exchange_parts(Variant(ops, *plan_lx(ops)))
-    kernel = kernel_of(best.ops, *plan_pool(best.ops, best.lx), best.lx)
+        best = exchange_parts(place_in_lx(ops))
+    kernel = kernel_of(best)
     assert_planned_as_counted(best, kernel)
-    event(f"{sum(bool(each.held) for each in best.ops)} copies")
+    event(f"{sum(bool(each.held) for each in best)} copies")
     torch.manual_seed(0)
     x = torch.randn(sizes).half()
     assert torch.equal(run_on_card(kernel, x=x)["out"], run_on_card(plain, x=x)["out"])

@@ -30,7 +30,6 @@ from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.order import products_first
-from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
 from torch_spyre._inductor.views import LinearIndex
@@ -46,7 +45,7 @@ def tiles(ops, symbol, count, *inner):
 
 def kernel(ops):
     ops = through(REST, ops)
-    return kernel_of(ops, *plan_pool(ops))
+    return kernel_of(ops)
 
 
 def interpret_loops(ops, storages, depth=0, where=None):

@@ -179,7 +179,7 @@ def test_what_follows_a_product_is_computed_where_its_tiles_are(sizes):
 def test_cores_that_share_a_tile_of_a_product_are_waited_for():
     ops = through([*LAYOUTS, divide_work], product_and_more(1, 1024, 4096))
     ops[0].splits[C] = 2
-    kernel = kernel_of(ops, *plan_pool(ops))
+    kernel = kernel_of(ops)
     assert groups_of(kernel) == [["batchmatmul"], ["exp", "neg"]]
 
 
@@ -274,8 +274,8 @@ def test_live_intermediates_never_share_memory(ops, planning):
 def test_nobody_waits_for_memory_that_is_used_again(ops):
     ops = through([drop_dead_ops, *LAYOUTS, divide_work], ops)
     with config.patch(hbm_planning=False):
-        apart = groups_of(kernel_of(ops, *plan_pool(ops)))
-    assert groups_of(kernel_of(ops, *plan_pool(ops))) == apart
+        apart = groups_of(kernel_of(ops))
+    assert groups_of(kernel_of(ops)) == apart
 
 
 def test_a_chain_of_ops_lives_in_one_place():

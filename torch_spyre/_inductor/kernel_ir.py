@@ -90,6 +90,8 @@ class Buffer:
     view: View | None = None  # a copy of a view of another buffer, made around the launch
     tile_of: frozenset[Loop] = frozenset()  # it holds one tile, and stays while these advance
     clone: bool = False  # a copy of what comes from outside, made to be in LX
+    lx: int | None = None  # where it is in the scratchpads of the cores, if it is there
+    why_not: str = ""  # if it is not
 
     @property
     def format(self) -> DataFormats:

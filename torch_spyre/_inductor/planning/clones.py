@@ -7,7 +7,6 @@ split and placed with the rest. What turns out not to pay is taken back.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import replace
 
 from torch_spyre._inductor import config
@@ -20,7 +19,8 @@ from torch_spyre._inductor.planning.accesses import (
     walks_dimensions,
 )
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
-from torch_spyre._inductor.planning.prices import OpPrices
+from torch_spyre._inductor.planning.lx import place_in_lx
+from torch_spyre._inductor.planning.prices import OpPrices, in_lx
 from torch_spyre._inductor.views import LinearIndex
 
 Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
@@ -80,13 +80,13 @@ def _copy(reads: Reads) -> KernelOp:
     )
 
 
-def share_reads(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp]:
+def share_reads(ops: list[KernelOp]) -> list[KernelOp]:
     """The ops, with a copy of what loops read anew for every tile, or of inputs that several ops
     read.
 
     Each core has a copy of all that it needs, in its LX: several may have the same, which device
     memory sends to them at once. Needs splits: the copies are split like an op that reads all;
-    others may read a part of that.
+    others may read a part of that. Needs and gives homes.
     """
     if not (config.lx_planning and config.lx_boundary_clones):
         return ops
@@ -100,7 +100,7 @@ def share_reads(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp
         footprints: list[Footprint] = []
         for position, access in enumerate(op.inputs):
             buffer = access.buffer
-            if buffer in in_lx or buffer.clone or written.get(buffer, -1) >= start[op]:
+            if buffer.lx is not None or buffer.clone or written.get(buffer, -1) >= start[op]:
                 continue
             if not op.loops and (buffer in written or buffer.constant is not None):
                 continue
@@ -123,7 +123,9 @@ def share_reads(ops: list[KernelOp], in_lx: Collection[Buffer]) -> list[KernelOp
         if len(readers) > 1 or reads[0][0].loops:
             time = min(start[op] for op in readers)
             before.setdefault(time, []).append(_shared_copy(reads))
-    return [each for time, op in enumerate(ops) for each in (*before.get(time, ()), op)]
+    if not before:
+        return ops
+    return place_in_lx([one for time, op in enumerate(ops) for one in (*before.get(time, ()), op)])
 
 
 def _shared_copy(reads: Reads) -> KernelOp:
@@ -139,7 +141,7 @@ def _shared_copy(reads: Reads) -> KernelOp:
     return copy
 
 
-def drop_clones(ops: list[KernelOp], in_lx: dict[Buffer, int]) -> list[KernelOp]:
+def drop_clones(ops: list[KernelOp]) -> list[KernelOp]:
     """Without the copies that are not in LX after all, or take longer than they save there."""
     result = []
     for op in ops:
@@ -150,21 +152,20 @@ def drop_clones(ops: list[KernelOp], in_lx: dict[Buffer, int]) -> list[KernelOp]
                 for i, access in enumerate(reader.inputs)
                 if access.buffer is op.output.buffer
             ]
-            if not _pays(op, reads, in_lx) and _read_source(op, reads):
-                in_lx.pop(op.output.buffer, None)
+            if not _pays(op, reads) and _read_source(op, reads):
                 continue
         result.append(op)
     return result
 
 
-def _pays(copy: KernelOp, reads: Reads, in_lx: dict[Buffer, int]) -> bool:
+def _pays(copy: KernelOp, reads: Reads) -> bool:
     buffer = copy.output.buffer
-    if buffer not in in_lx:
+    if buffer.lx is None:
         return False
     change = OpPrices(OpShape(copy)).effort(copy.splits, {1}) * copy.times
     for op in dict.fromkeys(op for op, _ in reads):
         prices = OpPrices(OpShape(op))
-        now = {i for i, access in enumerate(prices.shape.accesses) if access.buffer in in_lx}
+        now = in_lx(op)
         copies = {i for i, access in enumerate(op.inputs) if access.buffer is buffer}
         change += prices.effort(op.splits, now) * op.times
         change -= prices.effort(op.splits, now - copies) * op.times

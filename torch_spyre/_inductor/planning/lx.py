@@ -14,20 +14,27 @@ from torch_spyre._inductor.planning.lives import REST, Life, lives
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
 
+# Why something is not in LX that could be there.
+OFF = "LX planning is off"
+TOO_LARGE = "a core's part is larger than its LX"
+NO_ROOM = "no room beside what saves more time"
 
-def plan_lx(ops: list[KernelOp]) -> tuple[dict[Buffer, int], set[Buffer]]:
-    """The buffers in LX and their offsets there; and those that there is no room for.
 
-    Needs splits.
-    """
-    if not config.lx_planning:
-        return {}, set()
-    candidates = [life for life in lives(ops) if not life.why_not]
+def place_in_lx(ops: list[KernelOp]) -> list[KernelOp]:
+    """Says of every intermediate where in LX it is, or why it is not there. Needs splits."""
+    lived = lives(ops)
+    for life in lived:
+        life.buffer.lx, life.buffer.why_not = None, life.why_not if config.lx_planning else OFF
+    candidates = [life for life in lived if not life.buffer.why_not]
     places = _spacious(candidates)
-    buffers = {candidate.buffer for candidate in candidates}
     if places is None:
-        places = _solved(candidates, _values(ops, buffers))
-    return places, buffers - set(places)
+        places = _solved(candidates, _values(ops, {life.buffer for life in candidates}))
+    for life in candidates:
+        life.buffer.lx = places.get(life.buffer)
+        if life.buffer.lx is None:
+            large = life.bytes_of_core > lx_available()
+            life.buffer.why_not = TOO_LARGE if large else NO_ROOM
+    return ops
 
 
 def _spacious(candidates: list[Life]) -> dict[Buffer, int] | None:

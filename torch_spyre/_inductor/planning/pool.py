@@ -7,7 +7,7 @@ other. A pointwise op may write to the place of an input that dies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
@@ -19,22 +19,18 @@ from torch_spyre.machine import load as load_machine
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 
-def plan_pool(
-    ops: list[KernelOp], elsewhere: Collection[Buffer] = ()
-) -> tuple[dict[Buffer, int], int]:
-    """Places of the locals, but for those that are elsewhere, and the bytes of the pool.
-
-    Needs splits.
-    """
-    found = [life for life in lives(ops) if life.buffer not in elsewhere]
-    for rest in (REST, 0) if config.hbm_planning else (len(ops),):
-        places, peak = lowest_peak(_buffers(found, rest))
-        if peak <= SEGMENT_BYTES:
-            return {life.buffer: place for life, place in zip(found, places, strict=True)}, peak
-    raise Unsupported(
-        f"the intermediates of the kernel need {peak} bytes, more than a segment",
-        hint="compile smaller parts of the model, or smaller tensors",
-    )
+def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
+    """Places of the locals that are not in LX, and the bytes of the pool. Needs splits."""
+    found = [life for life in lives(ops) if life.buffer.lx is None]
+    places, peak = lowest_peak(_buffers(found, REST if config.hbm_planning else len(ops)))
+    if peak > SEGMENT_BYTES and config.hbm_planning:
+        places, peak = lowest_peak(_buffers(found, 0))
+    if peak > SEGMENT_BYTES:
+        raise Unsupported(
+            f"the intermediates of the kernel need {peak} bytes, more than a segment",
+            hint="compile smaller parts of the model, or smaller tensors",
+        )
+    return {life.buffer: place for life, place in zip(found, places, strict=True)}, peak
 
 
 def _buffers(found: Sequence[Life], rest: int) -> list[LifetimeBoundBuffer]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import KernelOp
@@ -36,6 +36,17 @@ def lx_available() -> int:
 # time it takes. Among plans that are about as fast, the one that moves less is better: the memory
 # is free for transfers meanwhile, and it takes less power.
 BYTE_MICROSECONDS = 2.5e-6
+
+
+def in_lx(op: KernelOp) -> frozenset[int]:
+    """The positions of the accesses, the output last, that touch LX."""
+    accesses = enumerate((*op.inputs, op.output))
+    return frozenset(position for position, a in accesses if a.buffer.lx is not None)
+
+
+def effort_of(ops: Iterable[KernelOp]) -> float:
+    """Of ops with splits and homes: what their plans are compared by."""
+    return sum(OpPrices(OpShape(op)).effort(op.splits, in_lx(op)) * op.times for op in ops)
 
 
 class OpPrices:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torch_spyre._inductor import config
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp, Resident
-from torch_spyre._inductor.planning.lives import Life, lives
-from torch_spyre._inductor.planning.prices import lx_available
+from torch_spyre._inductor.planning.lives import lives
 from torch_spyre.backend.program import LxBytes
-
-OFF = "LX planning is off"
 
 
 def residents(
     ops: list[KernelOp],
     pool: Mapping[Buffer, int],
-    lx: Mapping[Buffer, int],
     found: Mapping[Buffer, LxBytes],
     left: Mapping[Buffer, LxBytes],
 ) -> list[Resident]:
-    """Every intermediate in the order of first use; ``pool`` and ``lx`` have their addresses.
+    """Every intermediate in the order of first use; ``pool`` has addresses.
 
     What is ``found`` lives from the first op on, what is ``left`` to the last.
     """
@@ -38,20 +33,9 @@ def residents(
             where, address, size, why = "lx", begin, end - begin, ""
         else:
             assert life is not None
-            where, address, size, why = "lx", lx.get(buffer, 0), life.bytes_of_core, ""
-            if buffer not in lx:
-                where, address, size, why = "pool", pool[buffer], life.bytes, _why_not(life)
+            where, address, size, why = "pool", pool.get(buffer, 0), life.bytes, buffer.why_not
+            if buffer.lx is not None:
+                where, address, size = "lx", buffer.lx, life.bytes_of_core
         fields = (where, address, first, last, why, across)
         result.append(Resident(buffer.name, size, *fields))
     return result
-
-
-def _why_not(life: Life) -> str:
-    """What keeps an intermediate out of LX."""
-    if not config.lx_planning:
-        return OFF
-    if life.why_not:
-        return life.why_not
-    if life.bytes_of_core > lx_available():
-        return "a core's part is larger than its LX"
-    return "no room beside what saves more time"

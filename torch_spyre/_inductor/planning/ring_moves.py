@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
-from torch_spyre._inductor.planning.lx import plan_lx
-from torch_spyre._inductor.planning.prices import OpPrices, lx_available
+from torch_spyre._inductor.planning.lx import place_in_lx
+from torch_spyre._inductor.planning.prices import OpPrices, effort_of, lx_available
 from torch_spyre._inductor.planning.ring_copies import Reads, RingCopies, movable
-from torch_spyre._inductor.planning.variant import Variant
 from torch_spyre.partition.dims import STICK_BYTES
 
 
@@ -68,13 +67,18 @@ def _redirect(reads: Reads, buffer: Buffer) -> None:
         op.inputs[position] = Access(buffer, op.inputs[position].index)
 
 
-def exchange_parts(found: Variant) -> Variant:
-    """The variant with copies between cores where these pay; else as it is. Needs splits."""
-    ops = list(found.ops)
-    tried = list(_exchanges(ops, found.lx))
+def exchange_parts(ops: list[KernelOp]) -> list[KernelOp]:
+    """The ops with copies between cores where these pay. Needs splits; needs and gives homes."""
+    tried = list(_exchanges(ops))
+    if not tried:
+        return ops
+    touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
+    homes = {buffer: (buffer.lx, buffer.why_not) for buffer in touched}
+    at_home, effort = _at_home(ops), effort_of(ops)
+    found, ops = ops, list(ops)
     for each in tried:
         each.apply(ops)
-    hoped = {*found.lx, *(buffer for each in tried for buffer in each.buffers)}
+    hoped = at_home.union(*(each.buffers for each in tried))
     kept = [each for each in tried if each.pays(hoped)]
     while True:
         for each in tried:
@@ -82,28 +86,30 @@ def exchange_parts(found: Variant) -> Variant:
                 each.undo(ops)
         tried = kept
         if not tried:
-            return found
-        better = Variant(ops, *plan_lx(ops))
-        kept = [each for each in tried if each.buffers <= better.lx.keys() and each.pays(better.lx)]
-        if len(kept) == len(tried):
             break
-    if found.lx.keys() <= better.lx.keys():  # nothing had to leave LX for it
-        return better
-    effort = better.effort
-    for each in tried:
-        each.undo(ops)
-    if found.effort <= effort:
-        return found
-    for each in tried:
-        each.apply(ops)
-    return better
+        now = _at_home(place_in_lx(ops))
+        kept = [each for each in tried if each.buffers <= now and each.pays(now)]
+        if len(kept) == len(tried):
+            # Either nothing had to leave LX for it, or it is worth that.
+            if at_home <= now or effort_of(ops) < effort:
+                return ops
+            kept = []
+    for buffer, home in homes.items():
+        buffer.lx, buffer.why_not = home
+    return found
 
 
-def _exchanges(ops: list[KernelOp], in_lx: Collection[Buffer]) -> Iterator[_Exchange]:
+def _at_home(ops: list[KernelOp]) -> set[Buffer]:
+    """What is in LX."""
+    touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
+    return {buffer for buffer in touched if buffer.lx is not None}
+
+
+def _exchanges(ops: list[KernelOp]) -> Iterator[_Exchange]:
     """All that could be."""
     shapes: dict[KernelOp, OpShape] = {}
     for buffer, (writer, reads) in movable(ops).items():
-        if buffer in in_lx:
+        if buffer.lx is not None:
             continue
         touching = [writer, *_ops(reads)]
         shapes |= {op: OpShape(op) for op in touching if op not in shapes}

@@ -12,6 +12,7 @@ from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
 from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
+from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.residents import residents
 from torch_spyre._inductor.views import Coordinate, Term, device_coordinates
 from torch_spyre.backend.program import Handover, LxBytes
@@ -22,23 +23,24 @@ SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 def kernel_of(
     ops: list[KernelOp],
-    pool: Mapping[Buffer, int],
-    pool_bytes: int,
-    lx: Mapping[Buffer, int] = MappingProxyType({}),
     found: Mapping[Buffer, LxBytes] = MappingProxyType({}),
     left: Mapping[Buffer, LxBytes] = MappingProxyType({}),
 ) -> Kernel:
-    """The kernel that runs the ops, with locals where ``pool`` and ``lx`` say. What is ``found`` in
-    LX is there when it begins, what is ``left`` stays when it ends."""
+    """The kernel that runs the ops. Needs splits; locals that are not in LX are in the pool.
+
+    What is ``found`` in LX is there when it begins, what is ``left`` stays when it ends.
+    """
+    pool, pool_bytes = plan_pool(ops)
     args = _arguments(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
     places = {buffer: {"hbm": (i + shift) * SEGMENT_BYTES} for buffer, i in numbers.items()}
     places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
-    places |= {buffer: {"lx": offset} for buffer, offset in lx.items()}
+    touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
+    places |= {buffer: {"lx": buffer.lx} for buffer in touched if buffer.lx is not None}
     specs = [(op.loops, _spec(op, numbers, places)) for op in ops]
     handover = Handover([*found.values()], [*left.values()])
-    seen = residents(ops, pool, lx, found, left)
+    seen = residents(ops, pool, found, left)
     return Kernel(_nested(specs, 0), args, pool_bytes, seen, handover)
 
 

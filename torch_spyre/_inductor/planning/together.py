@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.observe import observed
-from torch_spyre._inductor.planning.agree import cut_alike
-from torch_spyre._inductor.planning.clones import clone_inputs
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.kernel import Kernel
-from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.passes import AGREE, ARRANGE, PLACE, through
+from torch_spyre._inductor.planning.prices import effort_of
 from torch_spyre._inductor.planning.specs import kernel_of
-from torch_spyre._inductor.planning.variant import Variant
-from torch_spyre._inductor.planning.variants import best_variant, copied, ordered, placed
+from torch_spyre._inductor.planning.variants import best_variant, copied
 from torch_spyre.backend.program import LxBytes
 from torch_spyre.partition.dims import STICK_BYTES
 
@@ -35,9 +32,9 @@ def plan_kernels(kernels: Sequence[list[KernelOp]], between: Collection[str] = (
     apart = [best_variant(ops) for ops in kernels]
     if joint:
         cut = _cut(_planned(joint), between, len(kernels))
-        if cut is not None and cut.effort < sum(variant.effort for variant in apart):
+        if cut is not None and cut.effort < sum(map(effort_of, apart)):
             return cut.kernels()
-    return [kernel_of(each.ops, *plan_pool(each.ops, each.lx), each.lx) for each in apart]
+    return [kernel_of(ops) for ops in apart]
 
 
 def _joined(kernels: Sequence[list[KernelOp]], between: Collection[str]) -> list[KernelOp]:
@@ -63,9 +60,9 @@ def _joined(kernels: Sequence[list[KernelOp]], between: Collection[str]) -> list
     return ops
 
 
-def _planned(ops: list[KernelOp]) -> Variant:
-    ops = observed(clone_inputs, observed(cut_alike, ops))
-    return placed([op for _, kernel in _by_kernel(ops) for op in ordered(list(kernel))])
+def _planned(ops: list[KernelOp]) -> list[KernelOp]:
+    kernels = _by_kernel(through(AGREE, ops))
+    return through(PLACE, [op for _, kernel in kernels for op in through(ARRANGE, list(kernel))])
 
 
 def _by_kernel(ops: Iterable[KernelOp]) -> Iterable[tuple[int, Iterable[KernelOp]]]:
@@ -76,50 +73,48 @@ def _by_kernel(ops: Iterable[KernelOp]) -> Iterable[tuple[int, Iterable[KernelOp
 class _Cut:
     """A plan for several kernels, and what lives in LX from one of them to another."""
 
-    plan: Variant
+    ops: list[KernelOp]
     lives: dict[Buffer, tuple[int, int]]  # the first kernel that has it there, and the last
     places: dict[Buffer, LxBytes]
     count: int  # kernels
 
     @property
     def effort(self) -> float:
-        return self.plan.effort
+        return effort_of(self.ops)
 
     def kernels(self) -> list[Kernel]:
-        parts = {number: list(ops) for number, ops in _by_kernel(self.plan.ops)}
+        parts = {number: list(ops) for number, ops in _by_kernel(self.ops)}
         return [self._kernel(number, parts.get(number, [])) for number in range(self.count)]
 
     def _kernel(self, number: int, ops: list[KernelOp]) -> Kernel:
         found = [b for b, (first, last) in self.lives.items() if first < number <= last]
         left = [b for b, (first, last) in self.lives.items() if first <= number < last]
-        lx = self.plan.lx
         return kernel_of(
-            *(ops, *plan_pool(ops, lx), lx),
+            ops,
             {buffer: self.places[buffer] for buffer in found},
             {buffer: self.places[buffer] for buffer in left},
         )
 
 
-def _cut(plan: Variant, between: Collection[str], count: int) -> _Cut | None:
+def _cut(ops: list[KernelOp], between: Collection[str], count: int) -> _Cut | None:
     """The plan, with what several kernels touch in LX or known outside; None if it cannot be."""
     lives: dict[Buffer, tuple[int, int]] = {}
     places: dict[Buffer, LxBytes] = {}
-    for op in plan.ops:
+    for op in ops:
         footprints = OpShape(op).footprints(op.splits)
         for access, footprint in zip((*op.inputs, op.output), footprints, strict=True):
             buffer = access.buffer
             if not buffer.local:
                 continue
             lives[buffer] = lives.get(buffer, (op.node, op.node))[0], op.node
-            if buffer in plan.lx and buffer not in places:
-                begin = plan.lx[buffer]
-                end = begin + STICK_BYTES * footprint.sticks_of_core
-                places[buffer] = LxBytes(begin, end, footprint.cores)
+            if buffer.lx is not None and buffer not in places:
+                end = buffer.lx + STICK_BYTES * footprint.sticks_of_core
+                places[buffer] = LxBytes(buffer.lx, end, footprint.cores)
     lives = {buffer: life for buffer, life in lives.items() if life[0] < life[1]}
     for buffer in [*lives]:
-        if buffer not in plan.lx:
+        if buffer.lx is None:
             if buffer.name not in between:  # a copy that was made for LX
                 return None
             buffer.local = False
             del lives[buffer]
-    return _Cut(plan, lives, places, count)
+    return _Cut(ops, lives, places, count)
