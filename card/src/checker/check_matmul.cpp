@@ -49,15 +49,13 @@ void check_matmul(CheckRules& rules, PayloadWords words, std::span<CheckedOperan
   bias.offset = words.next(), bias.stride = words.next(), bias.stick = words.next(),
   bias.lane = words.next();
   const std::int64_t batches = words.next();
-  LoopNest nest;
-  nest.stride.resize(4);
-  nest.offset.assign(4, 0);
+  LoopNest nest(4);
   // Rows of the nest are batches, one at a time.
-  nest.size.push_back(1);
-  for (auto& strides : nest.stride) strides.push_back(0);
+  nest.add(1, {0, 0, 0, 0});
   for (std::int64_t i = 0; i < batches; ++i) {
-    nest.size.push_back(words.next());
-    for (auto& strides : nest.stride) strides.push_back(words.next());
+    const std::int64_t size = words.next();
+    const auto strides = words.take(4);
+    if (size != 1) nest.add(size, strides);
   }
   if (m == 0 || n == 0) return;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nests/move.h"
+
 namespace spyre::card {
 
 namespace {
@@ -22,10 +24,6 @@ bool all_are(const std::uint8_t* bytes, std::uint64_t count, std::uint8_t mask,
   for (; i < count; ++i)
     if ((bytes[i] & mask) != wanted) return false;
   return true;
-}
-
-LoopNest nest_of(const StrideInfo& info) {
-  return {info.size, {info.stride_src, info.stride_dst}, {info.offset_src, info.offset_dst}};
 }
 
 std::string index_text(std::int64_t number, const std::vector<std::int64_t>& size) {

@@ -128,29 +128,18 @@ class CheckRules {
   std::int64_t core_ = -1;
 };
 
-/// Calls row(places, count) for each row of the innermost dimension: places[k] is where it begins
-/// in tensor k, whose elements are nest.stride[k][0] apart, or stride_in_row().
+/// Calls row(places, count) for each row of loop 0, whose elements are stride_or_0(0, tensor)
+/// apart.
 template <class Row>
 void each_row(const LoopNest& nest, Row&& row) {
-  const std::size_t rank = nest.size.size(), tensors = nest.offset.size();
-  for (const std::int64_t size : nest.size)
-    if (size == 0) return;
-  std::vector<std::int64_t> at = nest.offset, index(rank, 0);
-  for (;;) {
-    row(static_cast<const std::int64_t*>(at.data()), rank == 0 ? 1 : nest.size[0]);
-    std::size_t d = 1;
-    for (; d < rank; ++d) {
-      for (std::size_t k = 0; k < tensors; ++k) at[k] += nest.stride[k][d];
-      if (++index[d] < nest.size[d]) break;
-      for (std::size_t k = 0; k < tensors; ++k) at[k] -= nest.stride[k][d] * nest.size[d];
-      index[d] = 0;
-    }
-    if (d >= rank) return;
-  }
+  if (nest.empty()) return;
+  const std::vector<std::int64_t> begin(nest.offsets().begin(), nest.offsets().end());
+  each_row(nest, 0, begin,
+           [&](const std::vector<std::int64_t>& at, std::int64_t count) { row(at.data(), count); });
 }
 
 inline std::int64_t stride_in_row(const LoopNest& nest, std::size_t tensor) {
-  return nest.size.empty() ? 0 : nest.stride[tensor][0];
+  return nest.stride_or_0(0, tensor);
 }
 
 }  // namespace spyre::card

@@ -7,15 +7,16 @@
 namespace spyre::card {
 
 std::vector<LoopNest> PayloadWords::nests(std::size_t tensors) {
-  std::vector<LoopNest> nests(static_cast<std::size_t>(next()));
-  for (LoopNest& nest : nests) {
+  std::vector<LoopNest> nests;
+  for (std::int64_t count = next(); count > 0; --count) {
+    LoopNest& nest = nests.emplace_back(tensors);
     const std::int64_t dims = next();
-    nest.stride.resize(tensors);
-    for (std::size_t k = 0; k < tensors; ++k) nest.offset.push_back(next());
+    for (std::size_t k = 0; k < tensors; ++k) nest.offset(k) = next();
     for (std::int64_t d = 0; d < dims; ++d) {
-      nest.size.push_back(next());
-      for (std::size_t k = 0; k < tensors; ++k) nest.stride[k].push_back(next());
+      const std::int64_t size = next();
+      nest.add(size, take(static_cast<std::int64_t>(tensors)));
     }
+    nest.drop_single();
   }
   return nests;
 }
@@ -75,8 +76,8 @@ void check_lines(CheckRules& rules, std::int64_t lines, const std::vector<LineTe
   std::uint8_t shared = 0;
   const auto serves_all = [&](const LineTensorOf& input) {
     return std::all_of(input.nests.begin(), input.nests.end(), [](const LoopNest& nest) {
-      return nest.offset[1] == 0 && std::all_of(nest.stride[1].begin(), nest.stride[1].end(),
-                                                [](std::int64_t stride) { return stride == 0; });
+      const auto reach = nest.empty() ? LoopNest::Reach{} : *nest.reach(1);
+      return reach.first == 0 && reach.last == 0;
     });
   };
   // Calls use(place, line, wrong) for what is wrong with the elements of an input.
@@ -178,13 +179,7 @@ void check_reduce(CheckRules& rules, PayloadWords words, std::span<CheckedOperan
       {checked_tensor(operands, input, input_format, "the input"), words.nests(3)}};
   // Result nests begin with the accumulator.
   const auto results = words.nests(second >= 0 ? 3 : 2);
-  const auto side = [&](std::size_t k) {
-    std::vector<LoopNest> nests;
-    for (const LoopNest& nest : results)
-      nests.push_back(
-          {nest.size, {nest.stride[k], nest.stride[0]}, {nest.offset[k], nest.offset[0]}});
-    return nests;
-  };
+  const auto side = [&](std::size_t k) { return over(results, k, 0); };
   std::vector<LineTensorOf> outputs{
       {checked_tensor(operands, output, output_format, "the output"), side(1)}};
   if (second >= 0)

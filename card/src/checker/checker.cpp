@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "checker/check_steps.h"
+#include "nests/move.h"
 
 namespace spyre::card {
 
@@ -289,14 +290,14 @@ void Checker::transfer(const DataConversion& conversion, const Held& device, boo
   const CheckedTensor tensor{&operand, format_info(description.format).bits / 8, "the tensor"};
   CheckRules rules(what, things_);
   for (const StrideInfo& loop : description.view) {
-    const LoopNest nest{loop.size, {loop.stride_dst}, {loop.offset_dst}};
+    const LoopNest nest = nest_of(loop);
     each_row(nest, [&](const std::int64_t* at, std::int64_t count) {
-      const std::int64_t stride = stride_in_row(nest, 0);
-      if (to_card) return rules.write(tensor, at[0], stride, count, nullptr, {});
-      if (!rules.read(tensor, at[0], stride, count, nullptr)) return;
+      const std::int64_t place = at[1], stride = stride_in_row(nest, 1);
+      if (to_card) return rules.write(tensor, place, stride, count, nullptr, {});
+      if (!rules.read(tensor, place, stride, count, nullptr)) return;
       for (std::int64_t i = 0; i < count; ++i)
-        if (const std::uint8_t wrong = rules.read(tensor, at[0] + i * stride, 0, 1, nullptr))
-          rules.complain("reads " + rules.culprit(tensor, at[0] + i * stride, wrong));
+        if (const std::uint8_t wrong = rules.read(tensor, place + i * stride, 0, 1, nullptr))
+          rules.complain("reads " + rules.culprit(tensor, place + i * stride, wrong));
     });
   }
   const Snapshot before(memory_, operand.offset(), operand.offset() + operand.bytes);

@@ -1,122 +1,80 @@
 #include "nests/index_nest.h"
 
 #include <algorithm>
+#include <array>
 
 namespace spyre::card {
 namespace {
 
-using Dim = IndexNest::Dim;
+constexpr std::size_t kDense = IndexNest::kDense, kIndexed = IndexNest::kIndexed;
 
-bool moves_coordinates(const Dim& dim) {
-  return std::any_of(dim.coordinate.begin(), dim.coordinate.end(),
-                     [](std::int64_t stride) { return stride != 0; });
-}
-
-/// Whether `outer` goes on where `inner` ends, in every operand.
-bool continues(const Dim& inner, const Dim& outer) {
-  if (outer.dense != inner.dense * inner.size || outer.indexed != inner.indexed * inner.size)
-    return false;
-  for (std::size_t j = 0; j < inner.coordinate.size(); ++j)
-    if (outer.coordinate[j] != inner.coordinate[j] * inner.size) return false;
-  return true;
-}
-
-void merge(std::vector<Dim>& dims) {
-  std::vector<Dim> merged;
-  for (Dim& dim : dims) {
-    if (!merged.empty() && continues(merged.back(), dim)) {
-      merged.back().size *= dim.size;
-    } else {
-      merged.push_back(std::move(dim));
-    }
-  }
-  dims = std::move(merged);
-}
-
-/// A loop or a digit of a coordinate: what moves a place.
-struct Mover {
-  std::int64_t count, stride;
-};
-
-/// Whether different values of the movers always give different places: each one's stride is
-/// longer than all that the shorter ones reach.
-bool all_apart(std::vector<Mover> movers, std::int64_t width) {
-  std::sort(movers.begin(), movers.end(),
-            [](const Mover& a, const Mover& b) { return a.stride < b.stride; });
-  std::int64_t reach = width;
-  for (const Mover& mover : movers) {
-    if (mover.count <= 1 || mover.stride == 0) continue;
-    if (mover.stride < reach) return false;
-    reach += (mover.count - 1) * mover.stride;
-  }
-  return true;
-}
-
-void mark_apart(std::vector<Dim>& dims, std::span<const IndexCoordinates> coordinates,
-                std::int64_t width, bool writes_dense) {
-  std::vector<Mover> movers;
-  for (const Dim& dim : dims) movers.push_back({dim.size, writes_dense ? dim.dense : dim.indexed});
-  if (!writes_dense) {
+/// Whether all loops and all coordinates that move what is written lead to different places.
+bool all_apart(const LoopNest& nest, std::span<const IndexCoordinates> coordinates,
+               std::size_t written) {
+  LoopNest places(1);
+  const auto add = [&](std::int64_t count, std::int64_t stride) {
+    if (stride != 0) places.add(count, {stride});
+  };
+  for (std::size_t loop = 0; loop < nest.rank(); ++loop)
+    add(nest.size(loop), nest.stride(loop, written));
+  if (written == kIndexed)
     for (const IndexCoordinates& tensor : coordinates) {
-      std::int64_t highest = tensor.size - 1;
+      std::int64_t highest = std::max<std::int64_t>(tensor.size - 1, 0);
       for (const IndexCoordinates::Digit& digit : tensor.digits) {
-        movers.push_back({highest / digit.divisor + 1, digit.stride});
+        add(highest / digit.divisor + 1, digit.stride);
         highest = std::min(highest, digit.divisor - 1);
       }
     }
+  return distinct(std::span(&places, 1), std::array{std::int64_t{1}});
+}
+
+/// Takes the loop that becomes the run out of the blocks: a packed one, if there is such.
+LoopNest take_run(LoopNest& blocks, std::span<const std::int64_t> widths) {
+  LoopNest run(widths.size());
+  std::size_t chosen = 0;
+  for (std::size_t loop = blocks.rank(); loop-- > 0;)
+    if (blocks.stride(loop, kDense) == widths[kDense] &&
+        blocks.stride(loop, kIndexed) == widths[kIndexed])
+      chosen = loop;
+  if (blocks.rank() == 0) {
+    run.add(1, widths);
+  } else {
+    run.add(blocks.size(chosen), blocks.strides(chosen));
+    blocks.drop(chosen);
   }
-  const bool apart = all_apart(std::move(movers), width);
-  for (Dim& dim : dims) dim.apart = apart && (writes_dense ? dim.dense : dim.indexed) != 0;
+  return run;
 }
 
 }  // namespace
 
-std::int64_t IndexNest::position_count() const {
-  std::int64_t count = 1;
-  for (const Dim& dim : positions) count *= dim.size;
-  return count;
-}
-
-std::vector<IndexNest> index_nests(const LoopNests& loops,
+std::vector<IndexNest> index_nests(std::vector<LoopNest> nests,
                                    std::span<const IndexCoordinates> coordinates,
                                    std::int64_t dense_bytes, std::int64_t indexed_bytes,
                                    bool writes_dense) {
-  std::vector<IndexNest> nests;
-  for (const LoopNest& loop : loops.nests) {
-    if (std::find(loop.size.begin(), loop.size.end(), 0) != loop.size.end()) continue;
-    IndexNest& nest = nests.emplace_back();
-    nest.dense = loop.offset[0] * dense_bytes;
-    nest.indexed = loop.offset[1] * indexed_bytes;
-    for (std::size_t j = 0; j < coordinates.size(); ++j)
-      nest.coordinate.push_back(loop.offset[2 + j] * 4);
-    nest.elements = 1;
-    std::vector<Dim> dims;
-    for (std::size_t d = 0; d < loop.size.size(); ++d) {
-      if (loop.size[d] == 1) continue;
-      nest.elements *= loop.size[d];
-      Dim& dim = dims.emplace_back();
-      dim.size = loop.size[d];
-      dim.dense = loop.stride[0][d] * dense_bytes;
-      dim.indexed = loop.stride[1][d] * indexed_bytes;
-      for (std::size_t j = 0; j < coordinates.size(); ++j)
-        dim.coordinate.push_back(loop.stride[2 + j][d] * 4);
+  std::vector<std::int64_t> widths(IndexNest::kCoordinates + coordinates.size(), 4);
+  widths[kDense] = dense_bytes;
+  widths[kIndexed] = indexed_bytes;
+  std::vector<IndexNest> result;
+  for (LoopNest& nest : nests) {
+    if (nest.empty()) continue;
+    nest.drop_single();
+    nest.scale(widths);
+    LoopNest positions(widths.size()), blocks(widths.size());
+    for (std::size_t k = 0; k < widths.size(); ++k) positions.offset(k) = nest.offset(k);
+    for (std::size_t loop = 0; loop < nest.rank(); ++loop) {
+      const auto strides = nest.strides(loop);
+      const bool moves = std::any_of(strides.begin() + IndexNest::kCoordinates, strides.end(),
+                                     [](std::int64_t stride) { return stride != 0; });
+      (moves ? positions : blocks).add(nest.size(loop), strides);
     }
-    mark_apart(dims, coordinates, writes_dense ? dense_bytes : indexed_bytes, writes_dense);
-    for (Dim& dim : dims) (moves_coordinates(dim) ? nest.positions : nest.blocks).push_back(dim);
-    merge(nest.positions);
-    merge(nest.blocks);
-    nest.run = {1, dense_bytes, indexed_bytes, std::vector<std::int64_t>(coordinates.size()),
-                false};
-    if (!nest.blocks.empty()) {
-      const auto packed = std::find_if(nest.blocks.begin(), nest.blocks.end(), [&](const Dim& dim) {
-        return dim.dense == dense_bytes && dim.indexed == indexed_bytes;
-      });
-      const auto chosen = packed == nest.blocks.end() ? nest.blocks.begin() : packed;
-      nest.run = *chosen;
-      nest.blocks.erase(chosen);
-    }
+    positions.merge();
+    blocks.merge();
+    LoopNest run = take_run(blocks, widths);
+    result.push_back({std::move(positions), std::move(blocks), std::move(run),
+                      all_apart(nest, coordinates, writes_dense ? kDense : kIndexed),
+                      nest.count()});
   }
-  return nests;
+  return result;
 }
 
 }  // namespace spyre::card

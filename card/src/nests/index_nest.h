@@ -1,11 +1,11 @@
-// Loop nests of an index step, in the form that runs: bytes, and dimensions sorted by what they do.
+// Loop nests of an index step, in the form that runs: sorted by what their loops do.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "nests/step_payload.h"
+#include "nests/loop_nest.h"
 
 namespace spyre::card {
 
@@ -22,25 +22,22 @@ struct IndexCoordinates {
   std::int64_t reach = 0;
 };
 
-/// Dimensions are innermost first; all strides and offsets count bytes.
+/// Each goes over the dense tensor, the indexed one, and the index tensors, in bytes. Where one is,
+/// is the sum of its places in all three.
 struct IndexNest {
-  struct Dim {
-    std::int64_t size, dense, indexed;
-    std::vector<std::int64_t> coordinate;  ///< one an index tensor
-    bool apart = false;  ///< its iterations never touch the same place of what is written
-  };
-  std::int64_t dense = 0, indexed = 0;
-  std::vector<std::int64_t> coordinate;
-  std::vector<Dim> positions;  ///< dimensions along which coordinates change
-  std::vector<Dim> blocks;     ///< others: what moves as a block for every position
-  Dim run;                     ///< the innermost of those, of size 1 if there is none
-  std::int64_t elements = 0;
+  static constexpr std::size_t kDense = 0, kIndexed = 1, kCoordinates = 2;
 
-  std::int64_t position_count() const;
+  LoopNest positions;  ///< loops along which coordinates change
+  LoopNest blocks;     ///< others: what moves as a block for every position
+  LoopNest run;        ///< the innermost of those, or one of a single element
+  /// Iterations that are different along loops that move what is written never write the same
+  /// place.
+  bool apart = false;
+  std::int64_t elements = 0;
 };
 
-/// Operands of `loops`: dense, indexed, index tensors. `writes_dense`: the direction.
-std::vector<IndexNest> index_nests(const LoopNests& loops,
+/// Of nests over (dense, indexed, index tensors), in elements. `writes_dense`: the direction.
+std::vector<IndexNest> index_nests(std::vector<LoopNest> nests,
                                    std::span<const IndexCoordinates> coordinates,
                                    std::int64_t dense_bytes, std::int64_t indexed_bytes,
                                    bool writes_dense);

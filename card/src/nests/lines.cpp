@@ -1,16 +1,20 @@
 #include "nests/lines.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
-#include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
+
+#include "nests/convert_plane.h"
 
 namespace spyre::card {
 namespace {
 
-constexpr std::int64_t kPieces = 512;   // elements that go through a packed buffer at once
-constexpr std::int64_t kSparsest = 64;  // one visit for so many places is the least
+constexpr std::size_t kTensor = 0, kLine = 1, kPosition = 2;
+using Weights = std::array<std::int64_t, 3>;  // of these
+constexpr std::int64_t kSparsest = 64;        // one visit for so many places is the least
 constexpr std::int64_t kCacheLine = 64;
 constexpr std::int64_t kFetched = 8192;  // bytes fetched ahead
 
@@ -22,79 +26,6 @@ constexpr DataFormat kBlockFormat =
 struct PlaneDims {
   std::int64_t n0, n1, tensor0, tensor1, block0, block1;
 };
-
-template <typename Element>
-void copy_strided(const std::byte* src, std::int64_t src_stride, std::byte* dst,
-                  std::int64_t dst_stride, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i)
-    std::memcpy(dst + i * dst_stride, src + i * src_stride, sizeof(Element));
-}
-
-void copy_elements(std::int64_t bytes, const std::byte* src, std::int64_t src_stride,
-                   std::byte* dst, std::int64_t dst_stride, std::int64_t n) {
-  switch (bytes) {
-    case 1:
-      return copy_strided<std::uint8_t>(src, src_stride, dst, dst_stride, n);
-    case 2:
-      return copy_strided<std::uint16_t>(src, src_stride, dst, dst_stride, n);
-    case 4:
-      return copy_strided<std::uint32_t>(src, src_stride, dst, dst_stride, n);
-    default:
-      return copy_strided<std::uint64_t>(src, src_stride, dst, dst_stride, n);
-  }
-}
-
-/// One side of a conversion, tensor or block: n1 rows of n0 elements.
-template <typename Byte>
-struct Side {
-  Byte* at;
-  std::int64_t bytes, step0, step1;  // all in bytes
-  Byte* element(std::int64_t i0, std::int64_t i1) const { return at + i0 * step0 + i1 * step1; }
-};
-
-/// Any strides: pieces are packed, converted and unpacked.
-void convert_pieces(const Side<const std::byte>& from, const Side<std::byte>& to, std::int64_t n0,
-                    std::int64_t n1, ConvertRun run) {
-  alignas(64) std::byte packed[kPieces * 8], converted[kPieces * 8];
-  const std::int64_t columns = std::min(n0, kPieces);
-  const std::int64_t rows = std::max<std::int64_t>(1, kPieces / columns);
-  for (std::int64_t i1 = 0; i1 < n1; i1 += rows)
-    for (std::int64_t i0 = 0; i0 < n0; i0 += columns) {
-      const std::int64_t r = std::min(rows, n1 - i1), c = std::min(columns, n0 - i0);
-      const std::byte* source = packed;
-      if (from.step0 == from.bytes && r == 1) {
-        source = from.element(i0, i1);
-      } else {
-        for (std::int64_t i = 0; i < r; ++i)
-          copy_elements(from.bytes, from.element(i0, i1 + i), from.step0,
-                        packed + i * c * from.bytes, from.bytes, c);
-      }
-      const auto count = static_cast<std::size_t>(r * c);
-      if (to.step0 == to.bytes && r == 1) {
-        run(source, to.element(i0, i1), count);
-        continue;
-      }
-      run(source, converted, count);
-      for (std::int64_t i = 0; i < r; ++i)
-        copy_elements(to.bytes, converted + i * c * to.bytes, to.bytes, to.element(i0, i1 + i),
-                      to.step0, c);
-    }
-}
-
-void convert_plane(Side<const std::byte> from, Side<std::byte> to, std::int64_t n0, std::int64_t n1,
-                   ConvertRun run, ConvertRows rows) {
-  if (from.step0 != from.bytes || to.step0 != to.bytes || n0 < 8)
-    return convert_pieces(from, to, n0, n1, run);
-  if (from.step1 == n0 * from.bytes && to.step1 == n0 * to.bytes) {
-    n0 *= n1;
-    n1 = 1;
-  }
-  if (rows && n1 > 1)
-    return rows(from.at, from.step1, to.at, to.step1, static_cast<std::size_t>(n0),
-                static_cast<std::size_t>(n1));
-  for (std::int64_t i = 0; i < n1; ++i)
-    run(from.element(0, i), to.element(0, i), static_cast<std::size_t>(n0));
-}
 
 /// floor(a / b) for b > 0.
 std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0); }
@@ -124,18 +55,15 @@ LineView::LineView(PayloadReader& reader, const char* tensor, DataFormat format,
                    const LineShape& shape)
     : format_(format), bytes_(element_bytes(format)) {
   const char* const names[] = {tensor, shape.line_name, shape.position_name};
-  const LoopNests loops = read_nests(reader, names);
+  LoopNests loops = read_nests(reader, names);
   visits_ = loops.visits;
-  range_ = loops.reach[0].bytes(format);
+  range_ = loops.range(kTensor, format);
   for (std::size_t n = 0; n < loops.nests.size(); ++n) {
     const LoopNest& nest = loops.nests[n];
-    if (std::find(nest.size.begin(), nest.size.end(), 0) != nest.size.end()) continue;
-    add(nest);
+    if (nest.empty()) continue;
     reader.in_loop(static_cast<std::int64_t>(n));
     // read_nests() has refused negative numbers.
-    const Nest& added = nests_.back();
-    const std::int64_t line = added.line + added.lines.back().high;
-    const std::int64_t position = added.position + added.positions.back().high;
+    const std::int64_t line = nest.reach(kLine)->last, position = nest.reach(kPosition)->last;
     if (line >= shape.lines)
       reader.refuse(shape.line_name, std::to_string(line) + " of the " + tensor + " is not below " +
                                          std::to_string(shape.lines));
@@ -145,37 +73,62 @@ LineView::LineView(PayloadReader& reader, const char* tensor, DataFormat format,
     if (line > 0) one_line_ = false;
     reader.in_loop(-1);
   }
-  if (!nests_.empty() && !nests_[0].dims.empty()) {
-    const Dim& inner = nests_[0].dims[0];
-    runs_along_ = inner.position != 0;
-  }
+  std::erase_if(loops.nests, [](const LoopNest& nest) { return nest.empty(); });
+  for (LoopNest& nest : loops.nests) shorten(nest);
   // With as many visits as there are places, no place visited twice means every place visited.
-  complete_ = visits_ == shape.lines * shape.length && all_distinct({0, shape.length, 1});
-  distinct_ = all_distinct({1, 0, 0});
+  complete_ = visits_ == shape.lines * shape.length &&
+              spyre::card::distinct(loops.nests, Weights{0, shape.length, 1});
+  distinct_ = spyre::card::distinct(loops.nests, Weights{1, 0, 0});
+  for (LoopNest& nest : loops.nests) nests_.emplace_back(std::move(nest));
+  if (run_length() > 1) runs_along_ = nests_[0].loops.stride(0, kPosition) != 0;
   if (complete_) plain_ = plain_lines();
 }
 
+void LineView::shorten(LoopNest& nest) const {
+  nest.drop_single();
+  nest.scale(Weights{bytes_, 1, 1});
+  nest.merge();
+  if (nest.rank() == 0) return;
+  // What is next to each other in memory is best read in one go.
+  const auto apart = [&](std::size_t loop) {
+    const std::int64_t step = nest.stride(loop, kTensor);
+    return step ? std::abs(step) : kMaxElements;
+  };
+  std::size_t nearest = 0;
+  for (std::size_t loop = 1; loop < nest.rank(); ++loop)
+    if (apart(loop) < apart(nearest)) nearest = loop;
+  nest.bring(nearest, 0);
+  // Outside is what goes from line to line, or position to position, in the largest steps: so a
+  // window has no part of most of it.
+  nest.sort(1, [&](std::size_t loop) {
+    return std::pair{std::abs(nest.stride(loop, kLine)), std::abs(nest.stride(loop, kPosition))};
+  });
+  nest.merge();
+}
+
 std::optional<PlainLines> LineView::plain_lines() const {
-  if (nests_.size() != 1 || nests_[0].dims.empty()) return {};
-  const Nest& nest = nests_[0];
-  const Dim& inner = nest.dims[0];
-  if (inner.offset != bytes_ || inner.position != 1 || inner.line != 0) return {};
-  PlainLines::Sticks sticks{inner.size, 0, 1};
+  if (nests_.size() != 1 || nests_[0].loops.rank() == 0) return {};
+  const LoopNest& nest = nests_[0].loops;
+  const std::int64_t inner = nest.size(0);
+  if (nest.stride(0, kTensor) != bytes_ || nest.stride(0, kPosition) != 1 ||
+      nest.stride(0, kLine) != 0)
+    return {};
+  PlainLines::Sticks sticks{inner, 0, 1};
   std::vector<PlainLines::Dim> lines;
-  std::int64_t line = 1;  // of the next dimension of lines
-  for (std::size_t d = 1; d < nest.dims.size(); ++d) {
-    const Dim& dim = nest.dims[d];
-    if (dim.line == 0 && dim.position == inner.size) {
-      sticks.step = dim.offset;
-      sticks.count = dim.size;
-    } else if (dim.position == 0 && dim.line == line) {
-      lines.push_back({dim.size, dim.offset});
-      line *= dim.size;
+  std::int64_t line = 1;  // of the next loop over lines
+  for (std::size_t loop = 1; loop < nest.rank(); ++loop) {
+    const std::int64_t size = nest.size(loop), offset = nest.stride(loop, kTensor);
+    if (nest.stride(loop, kLine) == 0 && nest.stride(loop, kPosition) == inner) {
+      sticks.step = offset;
+      sticks.count = size;
+    } else if (nest.stride(loop, kPosition) == 0 && nest.stride(loop, kLine) == line) {
+      lines.push_back({size, offset});
+      line *= size;
     } else {
       return {};
     }
   }
-  return PlainLines(bytes_, nest.offset, sticks, std::move(lines));
+  return PlainLines(bytes_, nest.offset(kTensor), sticks, std::move(lines));
 }
 
 void LineView::check_visits(const PayloadReader& reader, const char* tensor,
@@ -186,110 +139,26 @@ void LineView::check_visits(const PayloadReader& reader, const char* tensor,
                             std::to_string(shape.lines) + " lines have " + std::to_string(places));
 }
 
-/// Makes one of neighbours of which one goes on where the other ends.
-void LineView::merge(std::vector<Dim>& dims) {
-  std::vector<Dim> merged;
-  for (const Dim& dim : dims) {
-    if (!merged.empty()) {
-      Dim& inner = merged.back();
-      if (dim.offset == inner.offset * inner.size && dim.line == inner.line * inner.size &&
-          dim.position == inner.position * inner.size) {
-        inner.size *= dim.size;
-        continue;
-      }
-    }
-    merged.push_back(dim);
-  }
-  dims = std::move(merged);
-}
-
-void LineView::add(const LoopNest& from) {
-  Nest& nest = nests_.emplace_back();
-  nest.offset = from.offset[0] * bytes_;
-  nest.line = from.offset[1];
-  nest.position = from.offset[2];
-  for (std::size_t d = 0; d < from.size.size(); ++d)
-    if (from.size[d] > 1)
-      nest.dims.push_back(
-          {from.size[d], from.stride[0][d] * bytes_, from.stride[1][d], from.stride[2][d]});
-  merge(nest.dims);
-  // What is next to each other in memory is best read in one go.
-  const auto apart = [](const Dim& dim) {
-    return dim.offset ? std::abs(dim.offset) : kMaxElements;
-  };
-  const auto packed =
-      std::min_element(nest.dims.begin(), nest.dims.end(),
-                       [&](const Dim& a, const Dim& b) { return apart(a) < apart(b); });
-  if (packed != nest.dims.end()) std::rotate(nest.dims.begin(), packed, packed + 1);
-  // Outside is what goes from line to line, or position to position, in the largest steps: so a
-  // window has no part of most of it.
-  const auto steps = [](const Dim& dim) {
-    return std::pair{std::abs(dim.line), std::abs(dim.position)};
-  };
-  if (!nest.dims.empty())
-    std::stable_sort(nest.dims.begin() + 1, nest.dims.end(),
-                     [&](const Dim& a, const Dim& b) { return steps(a) < steps(b); });
-  merge(nest.dims);
-  for (std::size_t d = 1; d < nest.dims.size(); ++d) nest.by_offset.push_back(d);
-  std::stable_sort(nest.by_offset.begin(), nest.by_offset.end(), [&](std::size_t a, std::size_t b) {
-    return std::abs(nest.dims[a].offset) < std::abs(nest.dims[b].offset);
+LineView::Nest::Nest(LoopNest shortest) : loops(std::move(shortest)), lines(1), positions(1) {
+  for (std::size_t loop = 1; loop < loops.rank(); ++loop) by_offset.push_back(loop);
+  std::stable_sort(by_offset.begin(), by_offset.end(), [&](std::size_t a, std::size_t b) {
+    return std::abs(loops.stride(a, kTensor)) < std::abs(loops.stride(b, kTensor));
   });
-  nest.lines.resize(1);
-  nest.positions.resize(1);
-  for (const Dim& dim : nest.dims) {
-    Span line = nest.lines.back(), position = nest.positions.back();
-    (dim.line < 0 ? line.low : line.high) += (dim.size - 1) * dim.line;
-    (dim.position < 0 ? position.low : position.high) += (dim.size - 1) * dim.position;
-    nest.lines.push_back(line);
-    nest.positions.push_back(position);
-  }
-}
-
-/// No two visits have the same number, which is made of offset, line and position by `weights`.
-bool LineView::all_distinct(const Weights& weights) const {
-  if (nests_.size() > 64) return false;
-  std::vector<Numbers> all;
-  for (const Nest& nest : nests_) {
-    Numbers& numbers = all.emplace_back();
-    numbers.low = numbers.high = weights.of(nest.offset, nest.line, nest.position);
-    for (const Dim& dim : nest.dims) {
-      const std::int64_t step = weights.of(dim.offset, dim.line, dim.position);
-      if (step < 0) numbers.low += step * (dim.size - 1);
-      if (step > 0) numbers.high += step * (dim.size - 1);
-      numbers.steps.emplace_back(step < 0 ? -step : step, dim.size);
-    }
-    // Surely so if each dimension steps over all that the smaller ones span.
-    std::sort(numbers.steps.begin(), numbers.steps.end());
-    std::int64_t span = 0;
-    for (const auto& [step, size] : numbers.steps) {
-      if (step <= span) return false;
-      span += step * (size - 1);
-    }
-  }
-  for (std::size_t i = 0; i < all.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (!apart(all[i], all[j])) return false;
-  return true;
-}
-
-/// Large steps that two nests have in common, as when one has the full sticks of each row and the
-/// other the partial ones, do not matter: what is apart within one step is apart in all.
-bool LineView::apart(Numbers a, Numbers b) {
-  for (;;) {
-    if (a.high < b.low || b.high < a.low) return true;
-    if (a.steps.empty() || b.steps.empty() || a.steps.back() != b.steps.back()) return false;
-    const auto [step, size] = a.steps.back();
-    a.steps.pop_back();
-    b.steps.pop_back();
-    // Negative steps have been turned around: count from the low end.
-    a.high -= step * (size - 1);
-    b.high -= step * (size - 1);
-    if (std::max(a.high, b.high) - std::min(a.low, b.low) >= step) return false;
+  for (std::size_t loop = 0; loop < loops.rank(); ++loop) {
+    const auto widened = [&](Span span, std::size_t number) {
+      const std::int64_t way = (loops.size(loop) - 1) * loops.stride(loop, number);
+      (way < 0 ? span.low : span.high) += way;
+      return span;
+    };
+    lines.push_back(widened(lines.back(), kLine));
+    positions.push_back(widened(positions.back(), kPosition));
   }
 }
 
 bool LineView::same_places(const LineView& other) const {
-  return bytes_ == other.bytes_ && nests_ == other.nests_;
+  return bytes_ == other.bytes_ &&
+         std::equal(nests_.begin(), nests_.end(), other.nests_.begin(), other.nests_.end(),
+                    [](const Nest& a, const Nest& b) { return a.loops == b.loops; });
 }
 
 // ------------------------------------------------------------------------------ visiting a window
@@ -300,19 +169,21 @@ template <typename Plane>
 class LineView::Walk {
  public:
   Walk(const Nest& nest, const LineWindow& window, const Plane& plane)
-      : nest_(nest), window_(window), plane_(plane) {
-    for (std::size_t d = 0; d < nest.dims.size(); ++d) size_[d] = nest.dims[d].size;
-    descend(nest.dims.size(), {nest.offset, nest.line, nest.position}, false, false);
+      : nest_(nest), loops_(nest.loops), window_(window), plane_(plane) {
+    for (std::size_t loop = 0; loop < loops_.rank(); ++loop) size_[loop] = loops_.size(loop);
+    descend(loops_.rank(), {loops_.offset(kTensor), loops_.offset(kLine), loops_.offset(kPosition)},
+            false, false);
   }
 
  private:
   struct At {
     std::int64_t offset, line, position;
-    At plus(const Dim& dim, std::int64_t times) const {
-      return {offset + times * dim.offset, line + times * dim.line,
-              position + times * dim.position};
-    }
   };
+  At after(const At& at, std::size_t loop, std::int64_t times) const {
+    return {at.offset + times * loops_.stride(loop, kTensor),
+            at.line + times * loops_.stride(loop, kLine),
+            at.position + times * loops_.stride(loop, kPosition)};
+  }
 
   bool has_lines(std::size_t k, const At& at) const {
     return at.line + nest_.lines[k].low >= window_.line &&
@@ -331,19 +202,20 @@ class LineView::Walk {
     if (lines && positions) return emit(at);
     if (k == 0) return;
     const std::size_t d = k - 1;
-    const Dim& dim = nest_.dims[d];
-    // A dimension that only matters for what is settled stays whole, whatever the inner ones do.
-    if ((lines && dim.position == 0) || (positions && dim.line == 0))
+    const std::int64_t size = loops_.size(d), line_step = loops_.stride(d, kLine),
+                       position_step = loops_.stride(d, kPosition);
+    // A loop that only matters for what is settled stays whole, whatever the inner ones do.
+    if ((lines && position_step == 0) || (positions && line_step == 0))
       return descend(d, at, lines, positions);
-    std::int64_t first = 0, end = dim.size;
+    std::int64_t first = 0, end = size;
     if (!lines)
-      narrow_to(at.line, dim.line, nest_.lines[d].low, nest_.lines[d].high, window_.line,
+      narrow_to(at.line, line_step, nest_.lines[d].low, nest_.lines[d].high, window_.line,
                 window_.line + window_.lines, first, end);
     if (!positions)
-      narrow_to(at.position, dim.position, nest_.positions[d].low, nest_.positions[d].high,
+      narrow_to(at.position, position_step, nest_.positions[d].low, nest_.positions[d].high,
                 window_.position, window_.position + window_.length, first, end);
     if (first >= end) return;
-    const At low = at.plus(dim, first), high = at.plus(dim, end - 1);
+    const At low = after(at, d, first), high = after(at, d, end - 1);
     const bool all_lines = lines || (has_lines(d, low) && has_lines(d, high));
     const bool all_positions = positions || (has_positions(d, low) && has_positions(d, high));
     if (all_lines && all_positions) {
@@ -351,13 +223,14 @@ class LineView::Walk {
       emit(low);
     } else {
       size_[d] = 1;
-      for (std::int64_t i = first; i < end; ++i) descend(d, at.plus(dim, i), lines, positions);
+      for (std::int64_t i = first; i < end; ++i) descend(d, after(at, d, i), lines, positions);
     }
-    size_[d] = dim.size;
+    size_[d] = size;
   }
 
-  std::int64_t block_step(const Dim& dim) const {
-    return dim.line * window_.line_pitch + dim.position * window_.position_pitch;
+  std::int64_t block_step(std::size_t loop) const {
+    return loops_.stride(loop, kLine) * window_.line_pitch +
+           loops_.stride(loop, kPosition) * window_.position_pitch;
   }
 
   /// size_ of all dimensions, from here.
@@ -365,13 +238,13 @@ class LineView::Walk {
     const std::int64_t block = (at.line - window_.line) * window_.line_pitch +
                                (at.position - window_.position) * window_.position_pitch;
     PlaneDims dims{1, 1, 0, 0, 0, 0};
-    if (!nest_.dims.empty()) {
+    if (loops_.rank() > 0) {
       dims.n0 = size_[0];
-      dims.tensor0 = nest_.dims[0].offset;
-      dims.block0 = block_step(nest_.dims[0]);
+      dims.tensor0 = loops_.stride(0, kTensor);
+      dims.block0 = block_step(0);
     }
     // What has more than one step here, as it lies in memory.
-    std::size_t outer[64], count = 0;
+    std::size_t outer[LoopNest::kMaxRank], count = 0;
     for (const std::size_t d : nest_.by_offset) {
       if (size_[d] == 1) continue;
       if (dims.n1 > 1) {
@@ -379,8 +252,8 @@ class LineView::Walk {
         continue;
       }
       dims.n1 = size_[d];
-      dims.tensor1 = nest_.dims[d].offset;
-      dims.block1 = block_step(nest_.dims[d]);
+      dims.tensor1 = loops_.stride(d, kTensor);
+      dims.block1 = block_step(d);
     }
     emit_outer({outer, count}, at.offset, block, dims);
   }
@@ -388,19 +261,21 @@ class LineView::Walk {
   void emit_outer(std::span<const std::size_t> outer, std::int64_t tensor, std::int64_t block,
                   const PlaneDims& dims) const {
     if (outer.empty()) return plane_(tensor, block, dims);
-    const Dim& dim = nest_.dims[outer.back()];
-    const std::int64_t n = size_[outer.back()], step = block_step(dim);
+    const std::size_t loop = outer.back();
+    const std::int64_t n = size_[loop], step = block_step(loop);
+    const std::int64_t tensor_step = loops_.stride(loop, kTensor);
     const std::int64_t ahead = outer.size() == 1 ? plane_.ahead(dims) : n;
     for (std::int64_t i = 0; i < n; ++i) {
-      if (i + ahead < n) plane_.soon(tensor + (i + ahead) * dim.offset, dims);
-      emit_outer(outer.first(outer.size() - 1), tensor + i * dim.offset, block + i * step, dims);
+      if (i + ahead < n) plane_.soon(tensor + (i + ahead) * tensor_step, dims);
+      emit_outer(outer.first(outer.size() - 1), tensor + i * tensor_step, block + i * step, dims);
     }
   }
 
   const Nest& nest_;
+  const LoopNest& loops_;
   const LineWindow& window_;
   const Plane& plane_;
-  std::int64_t size_[64];
+  std::int64_t size_[LoopNest::kMaxRank];
 };
 
 namespace {

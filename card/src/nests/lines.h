@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "formats/convert.h"
@@ -57,7 +56,7 @@ class LineView {
   bool one_line() const { return one_line_; }
   /// Elements that follow each other in memory, of one line or of one position; at least 1.
   std::int64_t run_length() const {
-    return nests_.empty() || nests_[0].dims.empty() ? 1 : nests_[0].dims[0].size;
+    return nests_.empty() || nests_[0].loops.rank() == 0 ? 1 : nests_[0].loops.size(0);
   }
   /// The same lines, if they lie in memory as plainly as that.
   const std::optional<PlainLines>& plain() const { return plain_; }
@@ -74,41 +73,22 @@ class LineView {
                Narrow narrow = Narrow::none) const;
 
  private:
-  struct Dim {
-    std::int64_t size, offset, line, position;  // offset in bytes
-    bool operator==(const Dim&) const = default;
-  };
-  /// Lowest and highest sum of what some dimensions add.
+  /// Lowest and highest sum of what some loops add.
   struct Span {
     std::int64_t low = 0, high = 0;
-    bool operator==(const Span&) const = default;
   };
   struct Nest {
-    std::int64_t offset, line, position;
-    std::vector<Dim> dims;               // innermost first, sizes above 1
+    LoopNest loops;                      // over (tensor in bytes, line, position)
     std::vector<std::size_t> by_offset;  // all but the first, smallest steps in memory first
-    std::vector<Span> lines, positions;  // [k]: of the k innermost dimensions
-    bool operator==(const Nest&) const = default;
+    std::vector<Span> lines, positions;  // [k]: of the k innermost loops
+
+    explicit Nest(LoopNest shortest);
   };
   template <typename Plane>
   class Walk;
 
-  void add(const LoopNest& nest);
+  void shorten(LoopNest& nest) const;
   std::optional<PlainLines> plain_lines() const;
-  static void merge(std::vector<Dim>& dims);
-  struct Weights {
-    std::int64_t offset, line, position;
-    std::int64_t of(std::int64_t an_offset, std::int64_t a_line, std::int64_t a_position) const {
-      return an_offset * offset + a_line * line + a_position * position;
-    }
-  };
-  /// The numbers a nest takes on.
-  struct Numbers {
-    std::int64_t low = 0, high = 0;
-    std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // step and size, ascending
-  };
-  bool all_distinct(const Weights& weights) const;
-  static bool apart(Numbers a, Numbers b);
 
   DataFormat format_;
   std::int64_t bytes_;  // of an element

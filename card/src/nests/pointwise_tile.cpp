@@ -115,10 +115,9 @@ void spread(const std::byte* values, std::byte* out, std::int64_t rows, std::int
 /// The buffers of one thread, and what is in them.
 class Worker {
  public:
-  explicit Worker(const PointwiseOp& op) : op_(op), bytes_(op.compute == Compute::fp32 ? 4 : 8) {}
-
-  /// Scalars are ready for tiles of up to `elements`.
-  void start(std::int64_t elements) {
+  /// For tiles of up to `elements`.
+  Worker(const PointwiseOp& op, std::int64_t elements)
+      : op_(op), bytes_(op.compute == Compute::fp32 ? 4 : 8) {
     for (int input = 0; input < op_.inputs; ++input) {
       if (op_.tensor_of[input] >= 0) continue;
       std::byte value[8];
@@ -135,11 +134,11 @@ class Worker {
   }
 
   /// `at` are the first elements of the tile.
-  void run(const PointwiseNest& nest, std::byte* const* at, std::int64_t columns,
-           std::int64_t rows) {
+  void run(const LoopNest& loops, std::byte* const* at, std::int64_t columns, std::int64_t rows,
+           bool in_order) {
     const auto tile = [&](int tensor) {
-      return Tile{at[tensor], columns, rows, nest.dims.empty() ? 0 : nest.dims[0].stride[tensor],
-                  nest.dims.size() < 2 ? 0 : nest.dims[1].stride[tensor]};
+      const auto k = static_cast<std::size_t>(tensor);
+      return Tile{at[tensor], columns, rows, loops.stride_or_0(0, k), loops.stride_or_0(1, k)};
     };
     for (int input = 0; input < op_.inputs; ++input) {
       const int tensor = op_.tensor_of[input];
@@ -148,7 +147,7 @@ class Worker {
     const auto n = static_cast<std::size_t>(columns * rows);
     op_.run(in_, result_, op_.constants, n);
     if (op_.narrow) op_.narrow(result_, n);
-    store(op_.tensor[op_.tensors - 1], tile(op_.tensors - 1), nest.in_order);
+    store(op_.tensor[op_.tensors - 1], tile(op_.tensors - 1), in_order);
   }
 
  private:
@@ -238,41 +237,37 @@ class Worker {
 
 }  // namespace
 
-void run_part(const PointwiseOp& op, const PointwisePart& part) {
-  const PointwiseNest& nest = *part.nest;
-  const int rank = static_cast<int>(nest.dims.size());
-  const std::int64_t width = rank > 0 ? part.size[0] : 1, height = rank > 1 ? part.size[1] : 1;
+void run_pointwise(const PointwiseOp& op, const PointwiseNest& nest, const LoopNest& loops,
+                   std::byte* const* tensors) {
+  const std::int64_t width = loops.rank() > 0 ? loops.size(0) : 1;
+  const std::int64_t height = loops.rank() > 1 ? loops.size(1) : 1;
   const std::int64_t columns = std::min(width, nest.across ? kAcross : kChunk);
   const bool several_rows = columns == width || nest.across;
   const std::int64_t rows = several_rows ? std::min(height, kChunk / columns) : 1;
 
-  Worker worker(op);
-  worker.start(columns * rows);
-  std::byte* base[kMaxTensors];
-  std::copy_n(part.base, op.tensors, base);
-  std::int64_t position[kMaxRank] = {};
-  for (;;) {
-    for (std::int64_t i = 0; i < height; i += rows) {
-      const std::int64_t r = std::min(rows, height - i);
+  Worker worker(op, columns * rows);
+  const auto run_plane = [&](std::byte* const* base) {
+    for (std::int64_t i = 0; i < height; i += rows)
       for (std::int64_t j = 0; j < width; j += columns) {
         std::byte* at[kMaxTensors];
-        for (int k = 0; k < op.tensors; ++k)
-          at[k] = base[k] + (rank > 0 ? j * nest.dims[0].stride[k] : 0) +
-                  (rank > 1 ? i * nest.dims[1].stride[k] : 0);
-        worker.run(nest, at, std::min(columns, width - j), r);
+        for (std::size_t k = 0; k < loops.tensors(); ++k)
+          at[k] = base[k] + j * loops.stride_or_0(0, k) + i * loops.stride_or_0(1, k);
+        worker.run(loops, at, std::min(columns, width - j), std::min(rows, height - i),
+                   nest.in_order);
       }
-    }
-    int d = 2;
-    for (; d < rank; ++d) {
-      const PointwiseNest::Dim& dim = nest.dims[static_cast<std::size_t>(d)];
-      const bool more = ++position[d] < part.size[d];
-      const std::int64_t step = more ? 1 : 1 - part.size[d];
-      for (int k = 0; k < op.tensors; ++k) base[k] += step * dim.stride[k];
-      if (more) break;
-      position[d] = 0;
-    }
-    if (d >= rank) return;
-  }
+  };
+  std::int64_t places[kMaxTensors];
+  std::copy_n(loops.offsets().data(), loops.tensors(), places);
+  each_row(loops, 2, std::span(places, loops.tensors()),
+           [&](std::span<const std::int64_t> row, std::int64_t count) {
+             std::byte* base[kMaxTensors];
+             for (std::size_t k = 0; k < row.size(); ++k) base[k] = tensors[k] + row[k];
+             for (;;) {
+               run_plane(base);
+               if (--count == 0) break;
+               for (std::size_t k = 0; k < row.size(); ++k) base[k] += loops.stride(2, k);
+             }
+           });
 }
 
 }  // namespace spyre::card

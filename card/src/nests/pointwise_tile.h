@@ -6,10 +6,13 @@
 
 #include "formats/convert.h"
 #include "kernels/pointwise.h"
-#include "nests/pointwise_nest.h"
+#include "nests/loop_nest.h"
 #include "spyre/pointwise.h"
 
 namespace spyre::card {
+
+/// Inputs in their order, then the output.
+inline constexpr int kMaxTensors = kMaxInputs + 1;
 
 /// Everything about a pointwise op but where its elements lie.
 struct PointwiseOp {
@@ -29,14 +32,16 @@ struct PointwiseOp {
   Tensor tensor[kMaxTensors] = {};  ///< inputs that are no scalars, then the output
 };
 
-/// Some of the elements of a nest.
-struct PointwisePart {
-  const PointwiseNest* nest;
-  std::int64_t size[kMaxRank];   ///< of each dimension
-  std::byte* base[kMaxTensors];  ///< where the first element lies
+/// A nest in the form that runs, in bytes.
+struct PointwiseNest {
+  LoopNest loops;
+  bool in_order = false;  ///< elements share places: keep the order, one thread
+  bool across = false;    ///< an input is contiguous along loop 1, not along loop 0
 };
 
-/// Inputs are the output itself, element for element, or do not overlap with it.
-void run_part(const PointwiseOp& op, const PointwisePart& part);
+/// Runs the loops of the nest, or a part of them. Inputs are the output itself, element for
+/// element, or do not overlap with it.
+void run_pointwise(const PointwiseOp& op, const PointwiseNest& nest, const LoopNest& loops,
+                   std::byte* const* tensors);
 
 }  // namespace spyre::card

@@ -73,81 +73,43 @@ void PayloadReader::finish() const {
   if (!payload_.empty()) refuse("payload size", std::to_string(words_left()) + " words too many");
 }
 
-void Reach::add(const PayloadReader& reader, const char* field, std::span<const std::int64_t> size,
-                std::span<const std::int64_t> stride, std::int64_t offset) {
-  if (std::find(size.begin(), size.end(), 0) != size.end()) return;  // visits nothing
-  std::int64_t first = offset, last = offset;
-  for (std::size_t d = 0; d < size.size(); ++d) {
-    std::int64_t span;
-    std::int64_t& end = stride[d] < 0 ? first : last;
-    if (__builtin_mul_overflow(size[d] - 1, stride[d], &span) ||
-        __builtin_add_overflow(end, span, &end))
-      reader.refuse(field, "reaches beyond 64 bits");
-  }
-  if (first < 0)
-    reader.refuse(field, "element " + std::to_string(first) + " lies before the operand");
-  if (last >= kDefaultCardBytes)
-    reader.refuse(field, "element " + std::to_string(last) + " lies beyond any card's memory");
-  first_ = std::min(first_, first);
-  end_ = std::max(end_, last + 1);
-  std::vector<Dim>& nest = nests_.emplace_back();
-  for (std::size_t d = 0; d < size.size(); ++d)
-    if (size[d] > 1 && stride[d] != 0) nest.push_back({size[d], std::abs(stride[d])});
-}
-
-ByteRange Reach::bytes(DataFormat format) const {
-  const std::int64_t width = format_info(format).bits / 8;
-  const auto begin = static_cast<std::uint64_t>(std::min(first_, end_) * width);
-  const auto end = static_cast<std::uint64_t>(end_ * width);
-  constexpr std::uint64_t stick = kStickBytes;
-  const std::uint64_t sticks = end > begin ? (end - 1) / stick - begin / stick + 1 : 0;
-  // Steps of a stick or more lead to other sticks, unless there are more than lie in between.
-  std::uint64_t touched = 0;
-  for (const std::vector<Dim>& nest : nests_) {
-    std::int64_t run = width;
-    std::uint64_t runs = 1;
-    for (const Dim& dim : nest) {
-      if (dim.stride * width < kStickBytes) {
-        run += (dim.size - 1) * dim.stride * width;
-      } else if (__builtin_mul_overflow(runs, static_cast<std::uint64_t>(dim.size), &runs)) {
-        runs = sticks;
-      }
-    }
-    const std::uint64_t run_sticks = (static_cast<std::uint64_t>(run) + stick - 1) / stick;
-    touched += std::min(std::min(runs, sticks) * run_sticks, sticks);
-  }
-  return {begin, end, std::min(touched, sticks) * stick};
+void check_reach(const PayloadReader& reader, const char* field, const LoopNest& nest,
+                 std::size_t tensor) {
+  if (nest.empty()) return;
+  const auto reach = nest.reach(tensor);
+  if (!reach) reader.refuse(field, "reaches beyond 64 bits");
+  if (reach->first < 0)
+    reader.refuse(field, "element " + std::to_string(reach->first) + " lies before the operand");
+  if (reach->last >= kDefaultCardBytes)
+    reader.refuse(field,
+                  "element " + std::to_string(reach->last) + " lies beyond any card's memory");
 }
 
 LoopNests read_nests(PayloadReader& reader, std::span<const char* const> names) {
-  const std::size_t operands = names.size();
   LoopNests loops;
-  loops.reach.resize(operands);
   const std::int64_t nests = reader.count("loop count");
   loops.nests.reserve(static_cast<std::size_t>(nests));
+  std::vector<std::int64_t> strides(names.size());
   for (std::int64_t n = 0; n < nests; ++n) {
     reader.in_loop(n);
-    LoopNest& nest = loops.nests.emplace_back();
-    const auto dims = static_cast<std::size_t>(reader.count("dimensions"));
-    nest.stride.resize(operands);
-    for (std::size_t k = 0; k < operands; ++k)
-      nest.offset.push_back(reader.word_of(names[k], "offset"));
-    std::int64_t visits = 1;
-    for (std::size_t d = 0; d < dims; ++d) {
-      nest.size.push_back(reader.within("size", 0, kMaxElements));
-      for (std::size_t k = 0; k < operands; ++k)
-        nest.stride[k].push_back(reader.word_of(names[k], "stride"));
+    LoopNest& nest = loops.nests.emplace_back(names.size());
+    const std::int64_t dims = reader.count("dimensions");
+    for (std::size_t k = 0; k < names.size(); ++k)
+      nest.offset(k) = reader.word_of(names[k], "offset");
+    for (std::int64_t d = 0; d < dims; ++d) {
+      const std::int64_t size = reader.within("size", 0, kMaxElements);
+      for (std::size_t k = 0; k < names.size(); ++k)
+        strides[k] = reader.word_of(names[k], "stride");
+      nest.add(size, strides);
     }
-    for (const std::int64_t size : nest.size)
-      if (size == 0) visits = 0;
-    for (const std::int64_t size : nest.size)
-      if (visits != 0 && (__builtin_mul_overflow(visits, size, &visits) || visits > kMaxElements))
+    std::int64_t visits = nest.empty() ? 0 : 1;
+    for (std::size_t d = 0; d < nest.rank() && visits != 0; ++d)
+      if (__builtin_mul_overflow(visits, nest.size(d), &visits) || visits > kMaxElements)
         reader.refuse("size", "visits more elements than a card has bytes");
     loops.visits += visits;
     if (loops.visits > kMaxElements)
       reader.refuse("size", "visits more elements than a card has bytes");
-    for (std::size_t k = 0; k < operands; ++k)
-      loops.reach[k].add(reader, names[k], nest.size, nest.stride[k], nest.offset[k]);
+    for (std::size_t k = 0; k < names.size(); ++k) check_reach(reader, names[k], nest, k);
   }
   reader.in_loop(-1);
   return loops;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "nests/byte_range.h"
+#include "nests/loop_nest.h"
 #include "spyre/card.h"
 
 namespace spyre::card {
@@ -50,50 +52,17 @@ class PayloadReader {
   const char* part_ = "loop";
 };
 
-struct ByteRange {
-  std::uint64_t begin = 0, end = 0;
-  std::uint64_t touched = 0;  ///< whole sticks in between, each counted once
-};
-
-/// Whether two tensors of a step, which begin there at this launch, have bytes in common. Operands
-/// may be parts of one allocation or of one scratchpad (inside `cores` they mostly are), so only
-/// addresses tell: never compare operands, and ranges only with the places they count from.
-inline bool overlap(const std::byte* a, const ByteRange& a_range, const std::byte* b,
-                    const ByteRange& b_range) {
-  const auto at = [](const std::byte* tensor, std::uint64_t offset) {
-    return reinterpret_cast<std::uintptr_t>(tensor) + offset;
-  };
-  return at(a, a_range.begin) < at(b, b_range.end) && at(b, b_range.begin) < at(a, a_range.end);
-}
-
-/// Which elements of an operand loop nests touch.
-class Reach {
- public:
-  void add(const PayloadReader& reader, const char* field, std::span<const std::int64_t> size,
-           std::span<const std::int64_t> stride, std::int64_t offset);
-  /// Bytes from the start of the operand to the first element visited, and to behind the last.
-  ByteRange bytes(DataFormat format) const;
-
- private:
-  struct Dim {
-    std::int64_t size, stride;  // neither is 0
-  };
-
-  std::vector<std::vector<Dim>> nests_;
-  std::int64_t first_ = kDefaultCardBytes, end_ = 0;  // elements
-};
-
-/// Loops over several operands at once. Dimensions are innermost first; strides count elements.
-struct LoopNest {
-  std::vector<std::int64_t> size;
-  std::vector<std::vector<std::int64_t>> stride;  ///< [operand][dimension]
-  std::vector<std::int64_t> offset;               ///< [operand]
-};
+/// Refuses a nest that leads outside of every operand.
+void check_reach(const PayloadReader& reader, const char* field, const LoopNest& nest,
+                 std::size_t tensor);
 
 struct LoopNests {
   std::vector<LoopNest> nests;
-  std::vector<Reach> reach;  ///< [operand]
-  std::int64_t visits = 0;   ///< iterations of all nests
+  std::int64_t visits = 0;  ///< iterations of all nests
+
+  ByteRange range(std::size_t tensor, DataFormat format) const {
+    return byte_range(nests, tensor, format);
+  }
 };
 
 /// Reads: loop count, then for each nest: dimensions, one offset an operand, then for each

@@ -7,6 +7,7 @@
 // moves, for all of them. Threads share a dimension whose iterations never write the same place, so
 // several writes to one place always happen in the order of the loops.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -26,45 +27,12 @@ namespace {
 
 constexpr std::int64_t kPositions = 2048;          // whose places are found at once
 constexpr std::int64_t kParallelBytes = 64 << 10;  // worth waking a thread for
+constexpr std::int64_t kLongRun = 1024;            // elements: worth cutting
 
 bool is_gather(OpFunc op) {
   return op == OpFunc::gather || op == OpFunc::indexselect || op == OpFunc::embedding;
 }
 bool is_replacement(OpFunc op) { return op == OpFunc::scatter || op == OpFunc::indexput; }
-
-/// Counts through dimensions, innermost first.
-class Odometer {
- public:
-  Odometer(std::span<const IndexNest::Dim> dims, std::int64_t first)
-      : dims_(dims), at_(dims.size()) {
-    for (std::size_t d = 0; d < dims.size(); ++d) {
-      at_[d] = first % dims[d].size;
-      first /= dims[d].size;
-    }
-  }
-  /// Iterations that are left of the innermost dimension.
-  std::int64_t inner_left() const { return at_.empty() ? 1 : dims_[0].size - at_[0]; }
-
-  template <class Stride>
-  std::int64_t offset(Stride&& stride) const {
-    std::int64_t sum = 0;
-    for (std::size_t d = 0; d < at_.size(); ++d) sum += at_[d] * stride(dims_[d]);
-    return sum;
-  }
-  /// At most inner_left().
-  void advance(std::int64_t count) {
-    if (at_.empty()) return;
-    at_[0] += count;
-    for (std::size_t d = 0; d + 1 < at_.size() && at_[d] == dims_[d].size; ++d) {
-      at_[d] = 0;
-      ++at_[d + 1];
-    }
-  }
-
- private:
-  std::span<const IndexNest::Dim> dims_;
-  std::vector<std::int64_t> at_;
-};
 
 class IndexStep : public Step {
  public:
@@ -92,19 +60,19 @@ class IndexStep : public Step {
     std::vector<const char*> names(2 + coordinates_.size(), "index");
     names[0] = "dense";
     names[1] = "indexed";
-    const LoopNests loops = read_nests(reader, names);
+    LoopNests loops = read_nests(reader, names);
     reader.finish();
     visits_ = loops.visits;
-    dense_range_ = loops.reach[0].bytes(dense_format_);
-    indexed_range_ = loops.reach[1].bytes(indexed_format_);
+    dense_range_ = loops.range(IndexNest::kDense, dense_format_);
+    indexed_range_ = loops.range(IndexNest::kIndexed, indexed_format_);
     for (std::size_t j = 0; j < coordinates_.size(); ++j) {
       indexed_range_.end += static_cast<std::uint64_t>(coordinates_[j].reach);
-      coordinate_range_.push_back(loops.reach[2 + j].bytes(DataFormat::IEEE_INT32));
+      coordinate_range_.push_back(loops.range(IndexNest::kCoordinates + j, DataFormat::IEEE_INT32));
     }
     if (!visits_) indexed_range_ = {};  // where nothing is visited, indices lead nowhere
     if (indexed_range_.end > static_cast<std::uint64_t>(kDefaultCardBytes))
       reader.refuse("indexed", "reaches beyond any card's memory");
-    nests_ = index_nests(loops, coordinates_, element_bytes(dense_format_),
+    nests_ = index_nests(std::move(loops.nests), coordinates_, element_bytes(dense_format_),
                          element_bytes(indexed_format_), gather_);
   }
 
@@ -125,7 +93,7 @@ class IndexStep : public Step {
     if (combination_) traffic.read += indexed;
     for (const IndexNest& nest : nests_)
       traffic.read +=
-          coordinates_.size() * traffic_bytes(nest.position_count(), DataFormat::IEEE_INT32);
+          coordinates_.size() * traffic_bytes(nest.positions.count(), DataFormat::IEEE_INT32);
     return traffic;
   }
 
@@ -139,13 +107,11 @@ class IndexStep : public Step {
     for (const IndexCoordinates& tensor : coordinates_)
       memory.coordinates.push_back(data(tensor.operand));
     // What overlaps with the tensor that is written is read before.
-    std::vector<std::vector<std::byte>> before;
+    ReadBefore before;
     const std::byte* const written = gather_ ? memory.dense : memory.indexed;
     const ByteRange& written_range = gather_ ? dense_range_ : indexed_range_;
     const auto keep = [&](std::byte*& bytes, const ByteRange& range) {
-      if (!overlap(bytes, range, written, written_range)) return;
-      before.emplace_back(bytes, bytes + range.end);
-      bytes = before.back().data();
+      if (overlap(bytes, range, written, written_range)) bytes = before.keep(bytes, range);
     };
     gather_ ? keep(memory.indexed, indexed_range_) : keep(memory.dense, dense_range_);
     for (std::size_t j = 0; j < coordinates_.size(); ++j)
@@ -202,35 +168,30 @@ class IndexStep : public Step {
     return value;
   }
 
-  /// Calls body(index tensor, first coordinate, its stride, count, how many came before) for runs
-  /// of coordinates that cover positions [first, first + count).
+  /// Calls body(index tensor, first coordinate, its stride, count) for runs of coordinates that
+  /// cover positions [first, first + count).
   template <class Body>
   void each_run(const IndexNest& nest, const Memory& memory, std::int64_t first, std::int64_t count,
                 Body&& body) const {
-    Odometer odometer(nest.positions, first);
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t run = std::min(count - done, odometer.inner_left());
-      for (std::size_t j = 0; j < coordinates_.size(); ++j) {
-        const std::byte* const at =
-            memory.coordinates[j] + nest.coordinate[j] +
-            odometer.offset([&](const IndexNest::Dim& dim) { return dim.coordinate[j]; });
-        const std::int64_t stride = nest.positions.empty() ? 0 : nest.positions[0].coordinate[j];
-        body(coordinates_[j], at, stride, run, done);
-      }
-      odometer.advance(run);
-      done += run;
-    }
+    each_row(nest.positions, 0, first, count, places_of(nest.positions),
+             [&](std::span<const std::int64_t> at, std::int64_t run) {
+               for (std::size_t j = 0; j < coordinates_.size(); ++j) {
+                 const std::size_t tensor = IndexNest::kCoordinates + j;
+                 body(coordinates_[j], memory.coordinates[j] + at[tensor],
+                      nest.positions.stride_or_0(0, tensor), run);
+               }
+             });
   }
 
   /// Throws for the first coordinate that is out of bounds.
   void check(const IndexNest& nest, const Memory& memory) const {
-    const std::int64_t positions = nest.position_count();
+    const std::int64_t positions = nest.positions.count();
     constexpr std::int64_t kTask = 64 << 10;
     std::atomic<bool> bad = false;
     ThreadPool::shared().parallel_for((positions + kTask - 1) / kTask, [&](std::int64_t task) {
       each_run(nest, memory, task * kTask, std::min(kTask, positions - task * kTask),
                [&](const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
-                   std::int64_t run, std::int64_t) {
+                   std::int64_t run) {
                  std::int64_t least = 0, most = -1;
                  for (std::int64_t i = 0; i < run; ++i, at += stride) {
                    const std::int64_t value = load(at);
@@ -243,7 +204,7 @@ class IndexStep : public Step {
     if (!bad) return;
     each_run(nest, memory, 0, positions,
              [&](const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
-                 std::int64_t run, std::int64_t) {
+                 std::int64_t run) {
                for (std::int64_t i = 0; i < run; ++i, at += stride)
                  if (load(at) < lowest(tensor) || load(at) >= tensor.size) refuse(tensor, load(at));
              });
@@ -252,26 +213,23 @@ class IndexStep : public Step {
   /// Where the dense and the indexed run of each position begin.
   void find_places(const IndexNest& nest, const Memory& memory, std::int64_t first,
                    std::int64_t count, std::int64_t* dense, std::int64_t* indexed) const {
-    Odometer odometer(nest.positions, first);
-    const std::int64_t dense_stride = nest.positions.empty() ? 0 : nest.positions[0].dense;
-    const std::int64_t indexed_stride = nest.positions.empty() ? 0 : nest.positions[0].indexed;
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t run = std::min(count - done, odometer.inner_left());
-      const std::int64_t from =
-          nest.dense + odometer.offset([](const IndexNest::Dim& dim) { return dim.dense; });
-      const std::int64_t rest =
-          nest.indexed + odometer.offset([](const IndexNest::Dim& dim) { return dim.indexed; });
-      for (std::int64_t i = 0; i < run; ++i) {
-        dense[done + i] = from + i * dense_stride;
-        indexed[done + i] = rest + i * indexed_stride;
-      }
-      odometer.advance(run);
-      done += run;
-    }
-    each_run(nest, memory, first, count,
-             [&](const IndexCoordinates& tensor, const std::byte* at, std::int64_t stride,
-                 std::int64_t run,
-                 std::int64_t done) { add_places(tensor, at, stride, run, indexed + done); });
+    constexpr std::size_t kDense = IndexNest::kDense, kIndexed = IndexNest::kIndexed;
+    const std::int64_t dense_stride = nest.positions.stride_or_0(0, kDense);
+    const std::int64_t indexed_stride = nest.positions.stride_or_0(0, kIndexed);
+    each_row(nest.positions, 0, first, count, places_of(nest.positions),
+             [&](std::span<const std::int64_t> at, std::int64_t run) {
+               for (std::int64_t i = 0; i < run; ++i) {
+                 dense[i] = at[kDense] + i * dense_stride;
+                 indexed[i] = at[kIndexed] + i * indexed_stride;
+               }
+               for (std::size_t j = 0; j < coordinates_.size(); ++j) {
+                 const std::size_t tensor = IndexNest::kCoordinates + j;
+                 add_places(coordinates_[j], memory.coordinates[j] + at[tensor],
+                            nest.positions.stride_or_0(0, tensor), run, indexed);
+               }
+               dense += run;
+               indexed += run;
+             });
   }
 
   /// Adds where coordinates point to. The common ways to split them are written out.
@@ -319,60 +277,59 @@ class IndexStep : public Step {
     const std::int64_t wanted =
         std::min<std::int64_t>(bytes / kParallelBytes + 1, 4 * ThreadPool::shared().size());
     if (wanted == 1 || ThreadPool::shared().size() == 1) return run_part(nest, memory);
-    // The longest dimension that may be shared is cut.
-    const IndexNest::Dim* longest = nest.run.apart && nest.run.size >= 1024 ? &nest.run : nullptr;
-    for (const auto* dims : {&nest.positions, &nest.blocks})
-      for (const IndexNest::Dim& dim : *dims)
-        if (dim.apart && (!longest || longest == &nest.run || dim.size > longest->size))
-          longest = &dim;
-    if (!longest) return run_part(nest, memory);
-    const std::int64_t size = longest->size;
-    std::int64_t piece = (size + wanted - 1) / wanted;
-    if (longest == &nest.run) piece = (piece + 127) / 128 * 128;  // between cache lines
-    ThreadPool::shared().parallel_for((size + piece - 1) / piece, [&](std::int64_t task) {
+    // The longest loop that may be shared is cut; the run only if there is no other.
+    const std::size_t written = gather_ ? IndexNest::kDense : IndexNest::kIndexed;
+    LoopNest IndexNest::* cut_in = nullptr;
+    std::size_t longest = 0;
+    for (const auto loops : {&IndexNest::positions, &IndexNest::blocks})
+      for (std::size_t loop = 0; loop < (nest.*loops).rank(); ++loop)
+        if ((nest.*loops).stride(loop, written) != 0 &&
+            (!cut_in || (nest.*loops).size(loop) > (nest.*cut_in).size(longest)))
+          cut_in = loops, longest = loop;
+    if (!cut_in && nest.run.size(0) >= kLongRun && nest.run.stride(0, written) != 0)
+      cut_in = &IndexNest::run;
+    if (!nest.apart || !cut_in) return run_part(nest, memory);
+    const LoopNest& whole = nest.*cut_in;
+    const std::int64_t grain = cut_in == &IndexNest::run ? 128 : 1;  // between cache lines
+    const LoopNest::Cut cut = whole.cut_loop(longest, wanted, grain);
+    ThreadPool::shared().parallel_for(cut.parts, [&](std::int64_t index) {
       IndexNest part = nest;
-      const std::int64_t first = task * piece;
-      part.dense += first * longest->dense;
-      part.indexed += first * longest->indexed;
-      for (std::size_t j = 0; j < coordinates_.size(); ++j)
-        part.coordinate[j] += first * longest->coordinate[j];
-      const auto shorten = [&](const std::vector<IndexNest::Dim>& whole,
-                               std::vector<IndexNest::Dim>& cut) {
-        for (std::size_t d = 0; d < whole.size(); ++d)
-          if (&whole[d] == longest) cut[d].size = std::min(piece, size - first);
-      };
-      shorten(nest.positions, part.positions);
-      shorten(nest.blocks, part.blocks);
-      if (longest == &nest.run) part.run.size = std::min(piece, size - first);
+      part.*cut_in = whole.part(cut, index);
       run_part(part, memory);
     });
   }
 
   void run_part(const IndexNest& nest, const Memory& memory) const {
-    const std::int64_t positions = nest.position_count();
-    std::int64_t blocks = 1;
-    for (const IndexNest::Dim& dim : nest.blocks) blocks *= dim.size;
+    constexpr std::size_t kDense = IndexNest::kDense, kIndexed = IndexNest::kIndexed;
+    const std::int64_t positions = nest.positions.count();
     const std::int64_t step = std::min(positions, kPositions);
     const Scratch<std::int64_t> dense(ScratchSlot::block, step), indexed(ScratchSlot::work, step);
+    const auto run_block = [&](std::int64_t dense_at, std::int64_t indexed_at, std::int64_t count) {
+      const IndexRuns dense_runs{memory.dense + dense_at + nest.run.offset(kDense), dense.data(),
+                                 nest.run.stride(0, kDense)};
+      const IndexRuns indexed_runs{memory.indexed + indexed_at + nest.run.offset(kIndexed),
+                                   indexed.data(), nest.run.stride(0, kIndexed)};
+      if (combination_) {
+        combine_runs(*combination_, indexed_runs, dense_runs, count, nest.run.size(0));
+      } else {
+        move_runs(gather_ ? dense_runs : indexed_runs, gather_ ? indexed_runs : dense_runs, count,
+                  nest.run.size(0), element_bytes(indexed_format_));
+      }
+    };
     for (std::int64_t first = 0; first < positions; first += step) {
       const std::int64_t count = std::min(step, positions - first);
       find_places(nest, memory, first, count, dense.data(), indexed.data());
-      Odometer odometer(nest.blocks, 0);
-      for (std::int64_t block = 0; block < blocks; ++block, odometer.advance(1)) {
-        const IndexRuns dense_runs{
-            memory.dense + odometer.offset([](const IndexNest::Dim& dim) { return dim.dense; }),
-            dense.data(), nest.run.dense};
-        const IndexRuns indexed_runs{
-            memory.indexed + odometer.offset([](const IndexNest::Dim& dim) { return dim.indexed; }),
-            indexed.data(), nest.run.indexed};
-        if (combination_) {
-          combine_runs(*combination_, indexed_runs, dense_runs, count, nest.run.size);
-        } else {
-          move_runs(gather_ ? dense_runs : indexed_runs, gather_ ? indexed_runs : dense_runs, count,
-                    nest.run.size, element_bytes(indexed_format_));
-        }
-      }
+      each_row(nest.blocks, 0, std::array{nest.blocks.offset(kDense), nest.blocks.offset(kIndexed)},
+               [&](const std::array<std::int64_t, 2>& at, std::int64_t blocks) {
+                 for (std::int64_t i = 0; i < blocks; ++i)
+                   run_block(at[kDense] + i * nest.blocks.stride_or_0(0, kDense),
+                             at[kIndexed] + i * nest.blocks.stride_or_0(0, kIndexed), count);
+               });
     }
+  }
+
+  static std::vector<std::int64_t> places_of(const LoopNest& loops) {
+    return {loops.offsets().begin(), loops.offsets().end()};
   }
 
   const OpInfo* op_;

@@ -3,8 +3,10 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "kernels/matmul.h"
+#include "nests/byte_range.h"
 #include "spyre/program.h"
 #include "steps/steps.h"
 
@@ -16,45 +18,29 @@ struct Along {
   std::int64_t size, lanes, stick_stride, lane_stride;
 };
 
-/// What all rows and batches touch of an operand: `outer` are sizes and strides around `along`.
-void add_reach(const PayloadReader& reader, const char* field, Reach& reach,
-               std::vector<std::int64_t> size, std::vector<std::int64_t> stride,
-               std::int64_t offset, const Along& along) {
+/// The places that rows and batches have in an operand: whole sticks, and the parts of sticks
+/// behind them. `outer` is around `along`.
+std::vector<LoopNest> places_of(const PayloadReader& reader, const char* field,
+                                const LoopNest& outer, const Along& along) {
+  const auto nest = [&](std::int64_t lanes, std::int64_t sticks, std::int64_t offset) {
+    LoopNest places(1);
+    places.offset(0) = offset;
+    places.add(lanes, {along.lane_stride});
+    places.add(sticks, {along.stick_stride});
+    for (std::size_t loop = 0; loop < outer.rank(); ++loop)
+      places.add(outer.size(loop), {outer.stride(loop, 0)});
+    check_reach(reader, field, places, 0);
+    return places;
+  };
   const std::int64_t whole = along.size / along.lanes, rest = along.size % along.lanes;
-  size.insert(size.end(), {along.lanes, whole});
-  stride.insert(stride.end(), {along.lane_stride, along.stick_stride});
-  reach.add(reader, field, size, stride, offset);
-  if (rest == 0) return;
+  std::vector<LoopNest> nests{nest(along.lanes, whole, outer.offset(0))};
+  if (rest == 0) return nests;
   std::int64_t last;
   if (__builtin_mul_overflow(whole, along.stick_stride, &last) ||
-      __builtin_add_overflow(last, offset, &last))
+      __builtin_add_overflow(last, outer.offset(0), &last))
     reader.refuse(field, "reaches beyond 64 bits");
-  size[size.size() - 2] = rest;
-  size.back() = 1;
-  reach.add(reader, field, size, stride, last);
-}
-
-/// A dimension of C. `missing` are the lanes that the last stick does not have.
-struct PlaceDim {
-  std::int64_t size, stride, missing = 0;
-};
-
-/// Whether no two elements share a place: each stride steps over all that the smaller ones reach.
-bool distinct(std::vector<PlaceDim> dims) {
-  std::erase_if(dims, [](const PlaceDim& dim) { return dim.size <= 1; });
-  for (PlaceDim& dim : dims) {
-    if (dim.stride >= 0) continue;
-    dim.stride = -dim.stride;
-    dim.missing = 0;  // the last stick is the lowest: what it lacks is a gap inside
-  }
-  std::sort(dims.begin(), dims.end(),
-            [](const PlaceDim& a, const PlaceDim& b) { return a.stride < b.stride; });
-  std::int64_t reached = 1;  // the operand's reach has been checked: no overflow
-  for (const PlaceDim& dim : dims) {
-    if (dim.stride < reached) return false;
-    reached += (dim.size - 1) * dim.stride - dim.missing;
-  }
-  return true;
+  nests.push_back(nest(rest, 1, last));
+  return nests;
 }
 
 // Up to so many rows a core spends more on unpacking a right operand, which other cores unpack too,
@@ -138,17 +124,13 @@ class MatmulStep : public Step {
     };
     std::byte* const c = data(c_);
     MatmulPlan::Operands all{data(a_), data(b_), c, bias_ < 0 ? nullptr : data(bias_)};
-    // What C would overwrite is read from a copy; else the result would depend on the order in
-    // which host threads come along.
-    std::vector<std::byte> copies[3];
-    const auto keep = [&](const std::byte*& operand, const ByteRange& range, auto& copy) {
-      if (!operand || !overlap(operand, range, c, c_range_)) return;
-      copy.assign(operand, operand + range.end);
-      operand = copy.data();
+    ReadBefore before;
+    const auto keep = [&](const std::byte*& operand, const ByteRange& range) {
+      if (operand && overlap(operand, range, c, c_range_)) operand = before.keep(operand, range);
     };
-    keep(all.a, a_range_, copies[0]);
-    keep(all.b, b_range_, copies[1]);
-    if (!bias_in_place_ || all.bias != c) keep(all.bias, bias_range_, copies[2]);
+    keep(all.a, a_range_);
+    keep(all.b, b_range_);
+    if (!bias_in_place_ || all.bias != c) keep(all.bias, bias_range_);
     plan_->run(all);
   }
   /// Products of few rows each with one B: one product, which unpacks it once.
@@ -329,47 +311,48 @@ class MatmulStep : public Step {
   /// Works out ranges; refuses what lies outside of any operand, and a C of which
   /// two elements share a place.
   void check_places(const PayloadReader& reader, const Matmul& matmul) {
-    std::int64_t count = matmul.m;
-    std::vector<std::int64_t> size{matmul.m}, a{matmul.a.m_stride}, b{0}, c{matmul.c.m_stride},
-        bias{matmul.bias.m_stride};
-    for (const Matmul::Batch& dim : matmul.batch) {
-      if (dim.size == 0) count = 0;
-      size.push_back(dim.size);
-      a.push_back(dim.a), b.push_back(dim.b), c.push_back(dim.c), bias.push_back(dim.bias);
-    }
-    if (count == 0 || matmul.n == 0) return;  // there is no C: nothing is touched
-    const auto lanes = [](DataFormat format) -> std::int64_t {
-      return format_info(format).elems_per_stick;
+    const auto along = [](std::int64_t size, DataFormat format, std::int64_t stick,
+                          std::int64_t lane) {
+      return Along{size, format_info(format).elems_per_stick, stick, lane};
     };
-    Reach reach_a, reach_b, reach_c, reach_bias;
+    const auto rows = [&](std::int64_t offset, std::int64_t size, std::int64_t stride,
+                          std::int64_t Matmul::Batch::* batch) {
+      LoopNest nest(1);
+      nest.offset(0) = offset;
+      nest.add(size, {stride});
+      for (const Matmul::Batch& dim : matmul.batch) nest.add(dim.size, {dim.*batch});
+      return nest;
+    };
+    const Matmul::Left& a = matmul.a;
+    const Matmul::Right& b = matmul.b;
+    const Matmul::Result& c = matmul.c;
+    const Matmul::Bias& bias = matmul.bias;
+    const LoopNest c_rows = rows(c.offset, matmul.m, c.m_stride, &Matmul::Batch::c);
+    if (c_rows.empty() || matmul.n == 0) return;  // there is no C: nothing is touched
     if (matmul.k > 0) {
-      add_reach(
-          reader, "A", reach_a, size, a, matmul.a.offset,
-          {matmul.k, lanes(matmul.a.format), matmul.a.k_stick_stride, matmul.a.k_lane_stride});
-      const bool along_n = matmul.b.sticks == Matmul::Sticks::along_n;
-      std::vector<std::int64_t> b_size = size, b_stride = b;
-      b_size[0] = along_n ? matmul.k : matmul.n, b_stride[0] = matmul.b.stride;
-      add_reach(reader, "B", reach_b, b_size, b_stride, matmul.b.offset,
-                {along_n ? matmul.n : matmul.k, lanes(matmul.b.format), matmul.b.stick_stride, 1});
+      const bool along_n = b.sticks == Matmul::Sticks::along_n;
+      const auto [b_rows, b_length] =
+          along_n ? std::pair(matmul.k, matmul.n) : std::pair(matmul.n, matmul.k);
+      a_range_ =
+          byte_range(places_of(reader, "A", rows(a.offset, matmul.m, a.m_stride, &Matmul::Batch::a),
+                               along(matmul.k, a.format, a.k_stick_stride, a.k_lane_stride)),
+                     0, a.format);
+      b_range_ =
+          byte_range(places_of(reader, "B", rows(b.offset, b_rows, b.stride, &Matmul::Batch::b),
+                               along(b_length, b.format, b.stick_stride, 1)),
+                     0, b.format);
     }
-    const std::int64_t c_lanes = lanes(matmul.c.format);
-    add_reach(reader, "C", reach_c, size, c, matmul.c.offset,
-              {matmul.n, c_lanes, matmul.c.n_stick_stride, 1});
-    const std::int64_t c_sticks = (matmul.n + c_lanes - 1) / c_lanes;
-    std::vector<PlaceDim> places{
-        {std::min(matmul.n, c_lanes), 1},
-        {c_sticks, matmul.c.n_stick_stride, c_sticks * c_lanes - matmul.n}};
-    for (std::size_t i = 0; i < size.size(); ++i) places.push_back({size[i], c[i]});
-    if (!distinct(places)) reader.refuse("C", "its strides bring two elements to one place");
-    a_range_ = reach_a.bytes(matmul.a.format);
-    b_range_ = reach_b.bytes(matmul.b.format);
-    c_range_ = reach_c.bytes(matmul.c.format);
-    if (matmul.bias.operand >= 0) {
-      add_reach(reader, "bias", reach_bias, size, bias, matmul.bias.offset,
-                {matmul.n, lanes(matmul.bias.format), matmul.bias.n_stick_stride,
-                 matmul.bias.n_lane_stride});
-      bias_range_ = reach_bias.bytes(matmul.bias.format);
-    }
+    const std::vector<LoopNest> places =
+        places_of(reader, "C", c_rows, along(matmul.n, c.format, c.n_stick_stride, 1));
+    if (!distinct(places, std::array{std::int64_t{1}}))
+      reader.refuse("C", "its strides bring two elements to one place");
+    c_range_ = byte_range(places, 0, c.format);
+    if (bias.operand >= 0)
+      bias_range_ = byte_range(
+          places_of(reader, "bias",
+                    rows(bias.offset, matmul.m, bias.m_stride, &Matmul::Batch::bias),
+                    along(matmul.n, bias.format, bias.n_stick_stride, bias.n_lane_stride)),
+          0, bias.format);
   }
 
   Matmul matmul_;

@@ -10,8 +10,8 @@
 #include "formats/convert.h"
 #include "host/thread_pool.h"
 #include "kernels/pointwise.h"
-#include "nests/pointwise_nest.h"
 #include "nests/pointwise_tile.h"
+#include "nests/share.h"
 #include "spyre/pointwise.h"
 #include "spyre/program.h"
 #include "steps/steps.h"
@@ -52,6 +52,7 @@ constexpr const char* kFormatNames[kMaxInputs] = {
 
 /// Elements of a cheap op that are worth waking a thread for.
 constexpr std::int64_t kParallelWork = 48 << 10;
+constexpr std::int64_t kShortRun = 8;  // elements; what is contiguous for less does not matter
 
 /// Elements of a cheap op that one of this op takes the time of.
 std::int64_t weight(Cost cost) {
@@ -68,10 +69,10 @@ class PointwiseStep : public Step {
     for (int input = 0; input < op_.inputs; ++input)
       if (op_.tensor_of[input] >= 0) names.push_back(kNames[input]);
     names.push_back("output");
-    const LoopNests loops = read_nests(reader, names);
+    LoopNests loops = read_nests(reader, names);
     reader.finish();
     visits_ = loops.visits;
-    place(loops);
+    place(std::move(loops));
     weight_ = weight(info.cost);
     passes_ = sfp_passes(info);
   }
@@ -101,19 +102,22 @@ class PointwiseStep : public Step {
       data[k] = operands[static_cast<std::size_t>(operand_[k])].data;
     // Inputs that overlap with the output are read before anything is written, unless every element
     // is written where it was read.
-    std::vector<std::byte> before[kMaxInputs];
-    std::int64_t shift[kMaxTensors] = {};
-    for (int k = 0; k < output(); ++k) {
-      if (!overlaps(data, k) || (same_places_[k] && data[k] == data[output()])) continue;
-      before[k].assign(data[k] + range_[k].begin, data[k] + range_[k].end);
-      data[k] = before[k].data();
-      shift[k] = static_cast<std::int64_t>(range_[k].begin);
-    }
-    run_nests(data, shift);
+    ReadBefore before;
+    for (int k = 0; k < output(); ++k)
+      if (overlap(data[k], range_[k], data[output()], range_[output()]) &&
+          !(same_places_[k] && data[k] == data[output()]))
+        data[k] = before.keep(data[k], range_[k]);
+    // Inner loops are cut between cache lines.
+    const ShareRules rules{weight_, kParallelWork, kParallelWork / 2, 1, 128};
+    share_nests(std::span(nests_), independent_, rules,
+                [&](const PointwiseNest& nest, const LoopNest& loops) {
+                  run_pointwise(op_, nest, loops, data);
+                });
   }
 
  private:
   int output() const { return op_.tensors - 1; }
+  std::size_t last() const { return static_cast<std::size_t>(output()); }
 
   const OpInfo& read_op(PayloadReader& reader) {
     const std::int64_t id = reader.word("op");
@@ -175,83 +179,44 @@ class PointwiseStep : public Step {
     for (int i = 0; i < info.constants; ++i) op_.constants[i] = reader.real("constant");
   }
 
-  void place(const LoopNests& loops) {
+  void place(LoopNests loops) {
     std::int64_t widths[kMaxTensors];
-    for (int k = 0; k < op_.tensors; ++k) {
+    for (std::size_t k = 0; k <= last(); ++k) {
       widths[k] = op_.tensor[k].width;
-      range_[k] = loops.reach[static_cast<std::size_t>(k)].bytes(format_[k]);
+      range_[k] = loops.range(k, format_[k]);
     }
-    nests_ = pointwise_nests(loops.nests, {widths, static_cast<std::size_t>(op_.tensors)});
-    independent_ = independent(nests_);
-    for (const PointwiseNest& nest : nests_) {
-      elements_ += nest.elements;
-      largest_ = std::max(largest_, nest.elements);
+    independent_ = ascending(loops.nests, last());
+    for (LoopNest& nest : loops.nests) {
+      if (nest.empty()) continue;
+      nest.drop_single();
+      nest.scale(widths);
+      const bool in_order = !nest.shorten_for(last());
+      const bool across = !in_order && bring_across(nest, widths);
+      independent_ &= !in_order;
+      nests_.push_back({std::move(nest), in_order, across});
     }
-    for (int k = 0; k < output(); ++k) {
-      same_places_[k] = independent_ && widths[k] == widths[output()];
+    for (std::size_t k = 0; k < last(); ++k) {
+      same_places_[k] = independent_ && widths[k] == widths[last()];
       for (const PointwiseNest& nest : nests_) {
-        same_places_[k] &= nest.offset[k] == nest.offset[output()];
-        for (const PointwiseNest::Dim& dim : nest.dims)
-          same_places_[k] &= dim.stride[k] == dim.stride[output()];
+        same_places_[k] &= nest.loops.offset(k) == nest.loops.offset(last());
+        for (std::size_t loop = 0; loop < nest.loops.rank(); ++loop)
+          same_places_[k] &= nest.loops.stride(loop, k) == nest.loops.stride(loop, last());
       }
     }
   }
 
-  bool overlaps(std::byte* const* data, int input) const {
-    return overlap(data[input], range_[input], data[output()], range_[output()]);
-  }
-
-  void run_nests(std::byte* const* data, const std::int64_t* shift) const {
-    const bool parallel = elements_ * weight_ > kParallelWork;
-    // Many small nests are shared out; large ones are cut, one after the other.
-    const std::int64_t threads = parallel ? ThreadPool::shared().size() : 1;
-    if (threads > 1 && independent_ && largest_ * threads * 2 < elements_) {
-      const std::size_t piece = nests_.size() / (static_cast<std::size_t>(threads) * 8) + 1;
-      const std::size_t tasks = (nests_.size() + piece - 1) / piece;
-      ThreadPool::shared().parallel_for(static_cast<std::int64_t>(tasks), [&](std::int64_t task) {
-        const std::size_t begin = static_cast<std::size_t>(task) * piece;
-        const std::size_t end = std::min(begin + piece, nests_.size());
-        for (std::size_t i = begin; i < end; ++i) run_part(op_, whole(nests_[i], data, shift));
-      });
-      return;
-    }
-    for (const PointwiseNest& nest : nests_) {
-      const PointwisePart part = whole(nest, data, shift);
-      if (threads > 1 && !nest.in_order && nest.elements * weight_ > kParallelWork) {
-        run_cut(part, threads);
-      } else {
-        run_part(op_, part);
+  /// An input that runs along another loop than the output: that one comes second, so that tiles of
+  /// the two touch whole cache lines on both sides.
+  bool bring_across(LoopNest& nest, const std::int64_t* widths) const {
+    for (std::size_t k = 0; k < last(); ++k) {
+      if (nest.rank() == 0 || nest.stride(0, k) == widths[k] || nest.stride(0, k) == 0) continue;
+      for (std::size_t loop = 1; loop < nest.rank(); ++loop) {
+        if (nest.stride(loop, k) != widths[k] || nest.size(loop) < kShortRun) continue;
+        nest.bring(loop, 1);
+        return true;
       }
     }
-  }
-
-  PointwisePart whole(const PointwiseNest& nest, std::byte* const* data,
-                      const std::int64_t* shift) const {
-    PointwisePart part;
-    part.nest = &nest;
-    for (std::size_t d = 0; d < nest.dims.size(); ++d) part.size[d] = nest.dims[d].size;
-    for (int k = 0; k < op_.tensors; ++k) part.base[k] = data[k] + (nest.offset[k] - shift[k]);
-    return part;
-  }
-
-  /// One dimension is cut into pieces that threads share. No two pieces write the same element.
-  void run_cut(const PointwisePart& whole, std::int64_t threads) const {
-    const std::vector<PointwiseNest::Dim>& dims = whole.nest->dims;
-    const std::int64_t wanted =
-        std::min(whole.nest->elements * weight_ / (kParallelWork / 2) + 1, threads * 4);
-    std::size_t cut = dims.size() - 1;
-    for (std::size_t d = dims.size(); d-- > 0 && dims[cut].size < wanted;)
-      if (dims[d].size > dims[cut].size) cut = d;
-    const PointwiseNest::Dim& dim = dims[cut];
-    std::int64_t piece = (dim.size + wanted - 1) / wanted;
-    // Inner dimensions are cut between cache lines.
-    if (cut == 0 && piece > 128) piece = (piece + 127) / 128 * 128;
-    ThreadPool::shared().parallel_for((dim.size + piece - 1) / piece, [&](std::int64_t task) {
-      PointwisePart part = whole;
-      for (int k = 0; k < op_.tensors; ++k) part.base[k] += task * piece * dim.stride[k];
-      part.size[cut] = std::min(piece, dim.size - task * piece);
-      run_part(op_, part);
-    });
+    return false;
   }
 
   PointwiseOp op_;
@@ -261,7 +226,7 @@ class PointwiseStep : public Step {
   bool same_places_[kMaxTensors] = {};  // an input's elements lie where the output's do
   std::vector<PointwiseNest> nests_;
   bool independent_ = false;
-  std::int64_t visits_ = 0, elements_ = 0, largest_ = 0, weight_ = 1;
+  std::int64_t visits_ = 0, weight_ = 1;
   double passes_ = 1;
 };
 

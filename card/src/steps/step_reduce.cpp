@@ -27,8 +27,10 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 /// Where results go: nests over (accumulator, output).
 struct Output {
   std::int64_t operand = -1;
-  DataConversion conversion;
+  DataFormat from, format;
+  Narrow narrow = Narrow::none;
   ByteRange range;
+  std::optional<Mover> mover;
 
   bool present() const { return operand >= 0; }
 };
@@ -85,11 +87,11 @@ class ReduceStep : public Step {
     input_operand_ = reader.operand("input operand");
     input_format_ = reader.format("input format");
     outputs_[0].operand = reader.operand("output operand");
-    outputs_[0].conversion.dst = reader.format("output format");
-    outputs_[0].conversion.narrow = reader.narrow("narrow");
+    outputs_[0].format = reader.format("output format");
+    outputs_[0].narrow = reader.narrow("narrow");
     outputs_[1].operand = reader.within("second output operand", -1, kMaxProgramOperands - 1);
     if (outputs_[1].present()) {
-      outputs_[1].conversion.dst = reader.format("second output format");
+      outputs_[1].format = reader.format("second output format");
     } else {
       reader.word("second output format");
     }
@@ -124,28 +126,22 @@ class ReduceStep : public Step {
   void read_outputs(PayloadReader& reader) {
     constexpr const char* names[] = {"accumulator", "output", "second output"};
     const std::size_t count = outputs_[1].present() ? 2 : 1;
-    LoopNests loops = read_nests(reader, std::span(names).first(1 + count));
+    const LoopNests loops = read_nests(reader, std::span(names).first(1 + count));
     written_ = loops.visits;
-    const auto used = static_cast<std::int64_t>(loops.reach[0].bytes(DataFormat::BOOL).end);
+    const auto used = static_cast<std::int64_t>(loops.range(0, DataFormat::BOOL).end);
     if (used > shape_.lines)
       reader.refuse("accumulator", std::to_string(used - 1) + " of the output is not below " +
                                        std::to_string(shape_.lines));
     // Indices and counts are integers whatever the elements are.
-    outputs_[0].conversion.src =
+    outputs_[0].from =
         integer_ || pieces_.counts_or_indices() ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
-    outputs_[1].conversion.src =
+    outputs_[1].from =
         pieces_.recipe.second == Fold::match ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
     for (std::size_t k = 0; k < count; ++k) {
       Output& output = outputs_[k];
-      output.conversion.name = "reduce";
-      for (const LoopNest& nest : loops.nests)
-        output.conversion.loops.push_back(
-            {nest.size, nest.stride[0], nest.stride[1 + k], nest.offset[0], nest.offset[1 + k]});
-      output.range = loops.reach[1 + k].bytes(output.conversion.dst);
-      check_bounds(
-          output.conversion,
-          static_cast<std::uint64_t>(shape_.lines) * format_info(output.conversion.src).bits / 8,
-          output.range.end);
+      output.range = loops.range(1 + k, output.format);
+      output.mover.emplace(output.from, output.format, output.narrow);
+      for (LoopNest& nest : over(loops.nests, 0, 1 + k)) output.mover->add(std::move(nest));
     }
   }
 
@@ -209,8 +205,8 @@ class ReduceStep : public Step {
       fold_block(input, block % line_blocks, block / line_blocks, first, second);
     });
     // Room for indices and counts, which are integers.
-    const bool integers = outputs_[0].conversion.src == DataFormat::IEEE_INT64 ||
-                          outputs_[1].conversion.src == DataFormat::IEEE_INT64;
+    const bool integers =
+        outputs_[0].from == DataFormat::IEEE_INT64 || outputs_[1].from == DataFormat::IEEE_INT64;
     const Scratch<std::int64_t> results(ScratchSlot::results, integers ? shape_.lines : 0);
     const std::int64_t share = std::clamp<std::int64_t>((1 << 16) / pieces_.pieces, 64,
                                                         1 << 16);  // lines to finish at once
@@ -230,8 +226,8 @@ class ReduceStep : public Step {
         pieces_.recipe.second == Fold::match ? static_cast<const void*>(integers) : second};
     for (std::size_t k = 0; k < 2; ++k)
       if (outputs_[k].present())
-        move(outputs_[k].conversion, static_cast<const std::byte*>(sources[k]),
-             operands[static_cast<std::size_t>(outputs_[k].operand)].data);
+        outputs_[k].mover->run(static_cast<const std::byte*>(sources[k]),
+                               operands[static_cast<std::size_t>(outputs_[k].operand)].data);
   }
 
   /// Folds the pieces of one block into first[piece][line] and second[piece][line].
