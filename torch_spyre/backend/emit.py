@@ -27,8 +27,8 @@ from torch_spyre.backend.program import (
 from torch_spyre.backend.schedule import Group, WorkLoop, works
 from torch_spyre.backend.work import Readers, Work
 
-# How far works move to meet others that they can be computed with.
-FAR = 32
+# How many works are looked at for one that a work can be computed together with.
+LOOK_AHEAD = 32
 
 Entries = Sequence[Work | WorkLoop]
 
@@ -65,11 +65,11 @@ def late(entries: Sequence[Work]) -> list[Work]:
     made: list[Work] = []  # last first
     for i in reversed(range(len(entries))):
         work, place = entries[i], len(made)
-        if work.is_elementwise and not _continues(work, entries[max(0, i - FAR) : i]):
-            nearest = max(0, place - FAR)
+        if work.is_elementwise and not _continues(work, entries[max(0, i - LOOK_AHEAD) : i]):
+            nearest = max(0, place - LOOK_AHEAD)
             while place > nearest and not work.meets(made[place - 1]):
                 place -= 1
-            if place == nearest:  # nobody near needs it: it stays
+            if place == nearest:  # none that was looked at needs it: it stays
                 place = len(made)
         made.insert(place, work)
     return made[::-1]
@@ -112,7 +112,7 @@ class _Emitter:
     def _joined(self, entries: Entries, careful: bool) -> list[Run | Work | WorkLoop]:
         runs: list[Run | Work | WorkLoop] = []
         for entry in entries:
-            if isinstance(entry, WorkLoop) or not _joins(entry, runs[-FAR:]):
+            if isinstance(entry, WorkLoop) or not _joins(entry, runs[-LOOK_AHEAD:]):
                 run = Run(self.readers.needed, careful)
                 linked = isinstance(entry, Work) and run.add(entry)
                 runs.append(run if linked else entry)

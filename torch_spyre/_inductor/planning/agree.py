@@ -1,7 +1,8 @@
-"""Cutting loops where neighbours see two of them.
+"""Cuts a loop of an op where its neighbours have two loops.
 
-An op that counts the rows of all heads in one loop cannot be split over cores as an op with a loop
-for each. What both touch then has to go through device memory. Cut alike, they can agree.
+For example, one op goes over the rows of all heads in one loop; the next has a loop over heads and
+one over rows. They cannot have the same splits, so what both touch has to go through device memory.
+If the first op gets two loops as well, they can agree.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import stick_symbol
 from torch_spyre._inductor.planning.cut_loops import cut
 
-MAX_LOOPS = 6  # an op of more is too slow to be worth it
+MAX_LOOPS = 6  # an op with more loops takes too long
 
 
 def cut_alike(ops: list[KernelOp]) -> list[KernelOp]:
-    """Loops over intermediates that begin and end where those of other ops over them do.
+    """The ops, with loops over intermediates cut as in the other ops that touch these.
 
-    Loops along sticks stay whole, those that are summed up, and those that count tiles.
+    Three kinds of loops stay whole: those along sticks, those that are reduced, those over tiles.
     """
     if not config.co_optimizing_lx_planning:
         return ops
@@ -36,14 +37,14 @@ def cut_alike(ops: list[KernelOp]) -> list[KernelOp]:
         if found is None or len(op.space) >= MAX_LOOPS:
             continue
         cut([op], *found)
-        waiting[op] = None  # there may be more
+        waiting[op] = None  # there may be more to cut
         for access in (*op.inputs, op.output):
             waiting |= dict.fromkeys(touching.get(access.buffer, ()))
     return ops
 
 
 def _cuts(op: KernelOp, touching: dict[Buffer, list[KernelOp]]) -> Iterator[tuple[str, int]]:
-    """Loops, and of how many iterations their inner parts would be."""
+    """Loops that could be cut, and how many iterations the inner loop would have."""
     accesses = (*op.inputs, op.output)
     whole: set[str | None] = {loop.symbol for loop in op.loops}
     whole |= {*op.reduced, *(stick_symbol(access, op.space) for access in accesses)}
@@ -60,7 +61,7 @@ def _cuts(op: KernelOp, touching: dict[Buffer, list[KernelOp]]) -> Iterator[tupl
 
 
 def _steps(buffer: Buffer, ops: list[KernelOp] | tuple[()]) -> list[int]:
-    """How far loops of the ops move in a buffer, the largest first."""
+    """The strides of the loops of these ops in a buffer, the largest first."""
     return sorted(
         {
             stride

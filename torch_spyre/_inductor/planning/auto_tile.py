@@ -1,6 +1,7 @@
-"""Loops over tiles, where what lies between ops is too large for the scratchpads.
+"""Loops over tiles, where buffers between ops are too large for the scratchpads.
 
-Says which loops there could be; ``tile.py`` makes them, and the cost model says whether they pay.
+This file says which loops there could be. ``tile.py`` makes them. The cost model decides whether
+they pay.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torch_spyre._inductor.planning.prices import lx_available
 from torch_spyre._inductor.planning.tile import Tiles, can_be_cut
 
 MAX_TILES = 1024
-FAR = 4  # how many buffers away ops are taken along that need not be tiled
-COUNTS = 3  # numbers of tiles to try: the fewest that may do, and more
+MAX_DISTANCE = 4  # in buffers, from an op that has to be tiled to others that join its loop
+COUNTS_TRIED = 3  # numbers of tiles: the least that may be enough, and more
 
 
 def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 0) -> list[Tiles]:
@@ -34,7 +35,7 @@ def tilings(ops: list[KernelOp], large: set[Buffer], cores: int, attempt: int = 
                 n
                 for n in _counts(op.space[symbol], _needed(symbols, cores))
                 if can_be_cut(Tiles(n, symbols))
-            ][:COUNTS]
+            ][:COUNTS_TRIED]
             if counts:
                 plan.append(Tiles(counts[min(attempt, len(counts) - 1)], symbols))
                 more |= attempt < len(counts)
@@ -75,13 +76,13 @@ def _by_stride(access: Access) -> list[str]:
 def _spread(
     run: list[KernelOp], symbol: str, near: list[KernelOp], wanted: set[KernelOp]
 ) -> dict[KernelOp, str] | None:
-    """The loops of ops that count the same, from buffer to buffer.
+    """The loops of ops that go through the same dimension, followed from buffer to buffer.
 
-    None if one op of the run has none, or has one that cannot be cut. Others just stay outside,
-    but for those in between, where a chain would leave its loop and come back, and for masks made
-    of nothing but constants.
+    None if an op of the run has no such loop, or one that cannot be cut. Other ops may stay
+    outside. Two kinds may not: those between two ops of the loop, for which it would have to be
+    left and entered again; and masks that are made of constants only.
     """
-    taken = _reached(run, symbol, near, wanted, FAR)
+    taken = _reached(run, symbol, near, wanted, MAX_DISTANCE)
     if taken is None or any(op not in taken for op in run):
         return None
     everything = _reached(run, symbol, near, wanted, len(near)) or {}
@@ -95,7 +96,7 @@ def _spread(
 def _reached(
     run: list[KernelOp], symbol: str, near: list[KernelOp], wanted: set[KernelOp], most: int
 ) -> dict[KernelOp, str] | None:
-    """With so many buffers between an op and one that is wanted at most."""
+    """The same loops, of ops that at most ``most`` buffers lie between and an op that is wanted."""
     symbols = {run[0]: symbol}
     waiting = [(run[0], most)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Ops on tensors beyond what cores reach, in several parts."""
+"""Cuts ops on tensors beyond the span of a core into chunks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch_spyre._inductor.planning.restickify import copied
 
 
 def chunk_large_tensors(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops, those that no split over the cores brings within a core's reach in chunks.
+    """The ops; those that no split over cores brings within the span of a core, in chunks.
 
-    Every op can be cut along all of its loops but those around it. Needs final layouts. Off unless
-    the knob says otherwise: one tensor of that size is mostly a mistake.
+    An op can be cut along each of its loops, but not along those around it. Needs final layouts.
+    Off unless the knob says otherwise: one tensor of that size is mostly a mistake.
     """
     if not config.chunk_large_tensors:
         return ops
@@ -46,7 +46,7 @@ def _chunks(op: KernelOp, numbers: Numbers) -> list[KernelOp]:
 
 
 def _parts_of_sum(op: KernelOp) -> list[KernelOp]:
-    """Cut as often as it is what they reduce that leads too far."""
+    """The chunks of a reduction, cut as long as a reduced loop leads too far."""
     symbol = _to_cut(op)
     if symbol not in op.reduced:
         return [op]
@@ -54,7 +54,8 @@ def _parts_of_sum(op: KernelOp) -> list[KernelOp]:
 
 
 def _extreme(op: KernelOp, numbers: Numbers) -> Extreme:
-    """With its place, and the op cut as often as it is what it looks through that leads too far."""
+    """The extreme of an op and its index, from chunks, cut as long as a reduced loop leads too
+    far."""
     symbol = _to_cut(op)
     if symbol not in op.reduced:
         return extreme_of(op)
@@ -71,8 +72,8 @@ def _halves(op: KernelOp, symbol: str) -> list[KernelOp]:
 
 
 def _copies(op: KernelOp) -> list[KernelOp]:
-    """Of what a product must not read in place: from the inside of a stick on, or with sticks along
-    what is one iteration now."""
+    """Copies of the factors that a product cannot read in place: because they begin inside of a
+    stick, or because the loop along their sticks has only one iteration now."""
     copies: list[KernelOp] = []
     if op.op == MATMUL:
         n, k = list(op.space)[-2:]
@@ -88,15 +89,15 @@ def _copies(op: KernelOp) -> list[KernelOp]:
 
 
 def _to_cut(op: KernelOp) -> str | None:
-    """A loop that leads too far; None if all are within reach, or none can be cut."""
+    """The loop to cut; None if the op is within the span of a core, or none can be cut."""
     shape = OpShape(op)
     return _farthest(shape) if smallest_span(shape) > SPAN_BYTES else None
 
 
 def _farthest(shape: OpShape) -> str | None:
-    """Of the loops that can be cut, the one that leads farthest.
+    """Of the loops that can be cut, the one that goes over the most sticks.
 
-    Loops around move on by what their symbols count: these stay as they are.
+    Symbols of the loops around are not cut: these loops advance by what the symbols count.
     """
     op = shape.op
     around = {loop.symbol for loop in op.loops}
@@ -110,8 +111,9 @@ def _farthest(shape: OpShape) -> str | None:
 
 
 def _step(shape: OpShape, symbol: str) -> int:
-    """Of how many iterations parts of a loop are multiples: sticks stay whole. Within a single one
-    only those of the widest elements do, of which it may hold several, far apart."""
+    """Parts of a loop are multiples of so many iterations, so that sticks stay whole. A loop within
+    a single stick may be cut where a stick of the widest elements ends: it may hold several of
+    those, far apart."""
     if shape.units[symbol] > 1:
         return shape.unit[symbol]
     along = [

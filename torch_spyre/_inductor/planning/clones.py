@@ -1,7 +1,7 @@
-"""Copies of what comes from outside, for ops that read it several times: they read from LX.
+"""Clones: copies in LX of inputs that are read several times.
 
-Proposed before loops are split over cores, because then a copy is an op like any other: tiled,
-split and placed with the rest. What turns out not to pay is taken back.
+They are made before loops are split over cores. So a clone is an op like any other: it is tiled,
+split and placed together with the rest. Clones that do not pay are dropped in the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
 
 
 def clone_inputs(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops, with a copy of every input that at least two of them read all of, alike."""
+    """The ops, with a clone of every input that at least two of them read wholly and in the same
+    way."""
     if not (config.lx_planning and config.lx_boundary_clones):
         return ops
     written = {op.output.buffer for op in ops}
@@ -37,7 +38,7 @@ def clone_inputs(ops: list[KernelOp]) -> list[KernelOp]:
             buffer = access.buffer
             if buffer.local or buffer in written or buffer.constant is not None:
                 continue
-            # Cores share the factors of a matrix product: none has a part of its own.
+            # Cores share the factors of a matrix product, so no core has a part of its own.
             if op.op != MATMUL and not op.loops and _reads_all(op, access):
                 found.setdefault((buffer, *_pattern(op, access)), []).append((op, position))
     result = list(ops)
@@ -53,7 +54,7 @@ def _reads_all(op: KernelOp, access: Access) -> bool:
 
 
 def _pattern(op: KernelOp, access: Access) -> list[tuple[int, int]]:
-    """Equal for ops that walk through a buffer alike."""
+    """How an op goes through a buffer: equal if two ops do so in the same way."""
     strides = access.index.strides
     return sorted((stride, op.space[s]) for s, stride in strides.items() if stride)
 
@@ -81,20 +82,20 @@ def _copy(reads: Reads) -> KernelOp:
 
 
 def share_reads(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops, with a copy of what loops read anew for every tile, or of inputs that several ops
-    read.
+    """The ops, with clones of what a loop would read again for every tile, and of inputs that
+    several ops read.
 
-    Each core has a copy of all that it needs, in its LX: several may have the same, which device
-    memory sends to them at once. Needs splits: the copies are split like an op that reads all;
-    others may read a part of that. Needs and gives homes.
+    Each core has in its LX all that it reads. Several cores may have the same part: device memory
+    sends it to them at once. Needs splits: a clone is split like an op that reads all of it; others
+    may read less than that. Needs and gives homes.
     """
     if not (config.lx_planning and config.lx_boundary_clones):
         return ops
-    written = {op.output.buffer: time for time, op in enumerate(ops)}  # by which op last
+    written = {op.output.buffer: time for time, op in enumerate(ops)}  # the last op that writes it
     begin: dict[Loop, int] = {}
     whole: dict[tuple[Buffer, Footprint], Reads] = {}
     parts: list[tuple[Footprint, KernelOp, int]] = []
-    start: dict[KernelOp, int] = {}  # where copies for it can be
+    start: dict[KernelOp, int] = {}  # before which op its clones can be made
     for time, op in enumerate(ops):
         start[op] = min([time, *(begin.setdefault(loop, time) for loop in op.loops)])
         footprints: list[Footprint] = []
@@ -129,7 +130,8 @@ def share_reads(ops: list[KernelOp]) -> list[KernelOp]:
 
 
 def _shared_copy(reads: Reads) -> KernelOp:
-    """Into the LX of every core what it reads there, as the first reader is split: it reads all."""
+    """A clone in the LX of every core that reads it, with the splits of the first reader, which
+    reads all of it."""
     op, position = reads[0]
     moving = symbols_of(op.inputs[position])
     alike = {s: parts for s, parts in op.splits.items() if parts > 1 and s not in moving}
@@ -142,7 +144,7 @@ def _shared_copy(reads: Reads) -> KernelOp:
 
 
 def drop_clones(ops: list[KernelOp]) -> list[KernelOp]:
-    """Without the copies that are not in LX after all, or take longer than they save there."""
+    """The ops without clones that got no room in LX, or that take longer than they save."""
     result = []
     for op in ops:
         if op.output.buffer.clone:
@@ -173,7 +175,8 @@ def _pays(copy: KernelOp, reads: Reads) -> bool:
 
 
 def _read_source(copy: KernelOp, reads: Reads) -> bool:
-    """Let the readers of a copy read what it was made from; False if they walk otherwise."""
+    """Let the readers of a clone read its source; False if they cannot, as they go through it in
+    another way."""
     (source,), target = copy.inputs, copy.output
     strides = {
         stride: source.index.strides[symbol]

@@ -1,4 +1,8 @@
-"""Copies that rearrange or repeat numbers, where their readers or their writer can do without."""
+"""Leaves out copies that rearrange or repeat numbers, where readers or the writer do not need them.
+
+A reader can read the source of the copy. Or the op that makes the source can write its result where
+the copy would be.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,9 @@ COPY = "identity"
 
 
 def elide_copies(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops; what reads a copy reads its source, or what a copy reads is written where it writes.
+    """The ops without these copies, as far as the sticks of every access stay what they were.
 
-    Only where the sticks of every access stay what they were. Needs loops that are cut. Copies that
-    nobody reads any more are dead.
+    Needs loops that are cut. Copies that no op reads any more are left for ``drop_dead_ops``.
     """
     return _written_in_place(_read_in_place(ops))
 
@@ -27,7 +30,7 @@ def _is_copy(op: KernelOp) -> bool:
 
 
 def _read_in_place(ops: list[KernelOp]) -> list[KernelOp]:
-    copies: dict[Buffer, KernelOp] = {}  # by what they write, as long as it is a copy
+    copies: dict[Buffer, KernelOp] = {}  # by what they write, until that or the source changes
     for op in ops:
         for i, access in enumerate(op.inputs):
             copy = copies.get(access.buffer)
@@ -44,7 +47,7 @@ def _read_in_place(ops: list[KernelOp]) -> list[KernelOp]:
 
 
 def _through(copy: KernelOp, access: Access, space: dict[str, int]) -> Access | None:
-    """The access to what was copied, if each of its loops is one of the copy's."""
+    """The access to the source of a copy, if each of its loops is a loop of the copy."""
     source, target = copy.inputs[0], copy.output
     if access.index.offset != target.index.offset:
         return None
@@ -95,7 +98,8 @@ def _written_in_place(ops: list[KernelOp]) -> list[KernelOp]:
 
 
 def _to_target(copy: KernelOp, maker: KernelOp) -> Access | None:
-    """What an op writes for a copy, as an access to what the copy writes; all of it, or None."""
+    """The output of an op that a copy reads, moved to where the copy writes. None if that is not
+    possible, or if the op does not write all that the copy reads."""
     source, target = copy.inputs[0], copy.output
     made = maker.output
     if made.index.offset != source.index.offset:
@@ -120,12 +124,12 @@ def _translated(
     new: LinearIndex,
     all_of_it: bool = False,
 ) -> dict[str, int] | None:
-    """Strides of loops, each (stride, extent), on the other side of a copy.
+    """The strides on the other side of a copy of loops, which are given as (stride, extent).
 
-    Each is a loop of the copy, or a part of one.
+    None unless each is a loop of the copy, or a part of one.
     """
     strides: dict[str, int] = {}
-    done = dict.fromkeys(copy.space, 1)  # how far inner parts of a loop have come
+    done = dict.fromkeys(copy.space, 1)  # iterations of the copy's loops that inner loops cover
     for symbol, (step, extent) in sorted(loops.items(), key=lambda item: item[1]):
         for loop, size in copy.space.items():
             if old.strides.get(loop, 0) * done[loop] == step and done[loop] * extent <= size:

@@ -1,4 +1,4 @@
-"""An order of ops in which those that cores run together stand together."""
+"""An order in which ops that can be one chain follow one another."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from itertools import groupby
 from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
 from torch_spyre._inductor.planning.accesses import MATMUL
 
-Chain = list[KernelOp]  # ops that read what others of them wrote
+Chain = list[KernelOp]  # ops that are connected: they read what others among them wrote
 
 
 def products_first(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops, with every matrix product before the chains of others that it does not need.
+    """The ops, with every matrix product before the chains that it does not need.
 
-    Products run for themselves: the fewer stand between two chains, the more of them become one.
-    Ops that touch the same memory keep their order, unless both read; and ops stay in their loops.
+    A product is a step of its own. The fewer products stand between two chains, the more of these
+    can become one. Ops that touch the same memory keep their order, unless both only read it; and
+    ops stay in their loops.
     """
     runs = groupby(ops, lambda op: op.loops)
     return [op for _, run in runs for op in _products_first(list(run))]
@@ -37,7 +38,7 @@ def _products_first(ops: list[KernelOp]) -> list[KernelOp]:
 
 
 def _chains(ops: list[KernelOp]) -> list[Chain]:
-    """The ops, those together that touch memory which one of them writes."""
+    """The ops in groups: ops are in one group if they touch memory that one of them writes."""
     written = {op.output.buffer for op in ops}
     chain_of: dict[Buffer, Chain] = {}
     chains: list[Chain] = []

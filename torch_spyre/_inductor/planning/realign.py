@@ -10,7 +10,7 @@ from torch_spyre._inductor.views import Coordinate, LinearIndex, Term, device_co
 
 
 def expressible(access: Access, space: dict[str, int]) -> bool:
-    """Whether a SuperDSC can say what an op touches of a buffer that has its place."""
+    """Whether a SuperDSC can say what an op touches of a buffer. Needs the buffer's layout."""
     assert access.buffer.layout is not None
     coordinates = device_coordinates(access.buffer.layout, access.index, space)
     if coordinates is None:
@@ -38,19 +38,20 @@ def _is_stick(stick: Coordinate, elems: int, space: dict[str, int]) -> bool:
 
 
 def realign(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops, with views that cross sticks moved to copies made around the launch.
+    """The ops, with views that cross sticks replaced by copies that are made around the launch.
 
-    Needs a layout for every buffer; afterwards every access is :func:`expressible`. What a copy
-    outside would be too late or too early for ends the kernel: :class:`MustSplit`.
+    Needs a layout for every buffer; afterwards every access is :func:`expressible`. A copy before
+    the launch is too early for a view of what the kernel writes, and one after it is too late for
+    an op that reads what the copy holds. Then the kernel ends there: :class:`MustSplit`.
     """
     copies: dict[tuple[Buffer, View], Buffer] = {}
-    written: set[Buffer] = set()  # by ops before
-    moved: set[Buffer] = set()  # whose news are in a copy
+    written: set[Buffer] = set()  # by earlier ops
+    written_in_copy: set[Buffer] = set()  # part of their content is in a copy until the launch ends
     for op in ops:
         for i, access in enumerate([*op.inputs, op.output]):
             buffer, writes = access.buffer, i == len(op.inputs)
             in_place = expressible(access, op.space)
-            if buffer in moved and (in_place or not writes):
+            if buffer in written_in_copy and (in_place or not writes):
                 raise MustSplit(op.node, buffer.name, False)
             if in_place:
                 continue
@@ -61,7 +62,7 @@ def realign(ops: list[KernelOp]) -> list[KernelOp]:
             copy = _outside_copy(access, op, writes, copies)
             if writes:
                 op.output = copy
-                moved.add(buffer)
+                written_in_copy.add(buffer)
             else:
                 op.inputs[i] = copy
         written.add(op.output.buffer)

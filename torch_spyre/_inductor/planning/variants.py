@@ -19,7 +19,7 @@ from torch_spyre._inductor.planning.passes import AGREE, ARRANGE, PLACE, through
 from torch_spyre._inductor.planning.prices import effort_of, lx_available
 from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
 
-TRIED = 3  # plans of tiles
+TILINGS_TRIED = 3
 
 
 def best_variant(ops: list[KernelOp]) -> list[KernelOp]:
@@ -56,7 +56,7 @@ def _tiled(
 ) -> Iterator[list[KernelOp]]:
     """With loops over tiles around what has no room otherwise."""
     cores = max(math.prod(op.splits.values()) for op in plain)
-    for attempt in range(TRIED):
+    for attempt in range(TILINGS_TRIED):
         ops = copied(spare)
         large = {buffer for op in ops for buffer in _buffers(op) if buffer.name in names}
         tiles = tilings(ops, large, cores, attempt)
