@@ -65,6 +65,5 @@ class SpyreCacheKey(CustomGraphModulePass):
 
 
 def compiler_digest() -> str:
-    """Of the compiler, of what its code calls, and of the tables it reads."""
-    code = code_digest("torch_spyre._inductor", "torch_spyre._inductor.compile")
-    return f"{code} torch {torch.__version__} sympy {sympy.__version__}"
+    """Of all that decides what graphs become."""
+    return f"{code_digest()} torch {torch.__version__} sympy {sympy.__version__}"

@@ -11,7 +11,6 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.virtualized import V
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.cache_key import compiler_digest
 from torch_spyre._inductor.codegen.bundle import make_bundle
 from torch_spyre._inductor.errors import about_bundle
 from torch_spyre._inductor.op_spec import KernelEntry, OpSpec, walk
@@ -34,7 +33,7 @@ def compiled(
     """The name of a kernel's program in the kernel cache, and the program. The kernel is in
     integers; ``source`` is the user's line, for errors."""
     with about_bundle(kernel, specs, source):
-        text = f"{compiler_digest()} {specs!r} {handover!r} {_options(specs)!r}"
+        text = f"{specs!r} {handover!r} {_options(specs)!r}"
         name, program = kernel_cache.program_from([text], lambda: bundle_of(specs, handover))
         if KNOBS["dump_spyre_code"].read():
             _keep_files(kernel, bundle_of(specs, handover))

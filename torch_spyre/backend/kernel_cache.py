@@ -32,7 +32,6 @@ MAGIC = b"SPYREKC1"
 FOLDER = "spyre-kernels"
 MAX_BYTES = 1 << 30  # of the directory; older entries go
 MAX_REMEMBERED = 1 << 26  # bytes of programs that this process keeps beside those in use
-_MAKER = compile_files.__module__
 _TRIM_EVERY = 64  # entries written by this process
 _ABANDONED = 3600  # seconds after which nobody is still writing a file
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -83,8 +82,8 @@ def program(name: str) -> bytes | None:
 def program_from(text: Sequence[str], files: Callable[[], BundleFiles]) -> tuple[str, bytes]:
     """The name of a bundle's program, and the program. Raises ``MalformedBundle``.
 
-    The text is everything that decides what the bundle is, the code that makes bundles included:
-    the bundle of a known one is not made.
+    The text is everything that decides what the bundle is, besides our code: the bundle of a known
+    one is not made.
     """
     name = _digest(text)
     with _lock:  # compiling is Python: two threads would only get into each other's way
@@ -123,9 +122,9 @@ def _check_name(name: str) -> None:
 
 
 def _digest(parts: Sequence[str]) -> str:
-    # The code that makes programs of bundles (program format, machine and ops are parts of it), and
-    # what it asks the card.
-    maker = f"{code_digest(_MAKER)} {special_values()}"
+    # The code that makes bundles and programs (machine and ops are parts of it), and what it asks
+    # the card.
+    maker = f"{code_digest()} {special_values()}"
     digest = hashlib.sha256(maker.encode())
     for part in parts:
         data = part.encode()
