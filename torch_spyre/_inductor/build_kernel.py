@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sympy
@@ -13,7 +13,6 @@ from sympy import Expr, Symbol
 from torch._inductor import ir
 from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.dependencies import WeakDep
-from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import OpsWrapper, V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 from torch.utils._sympy.symbol import SymT, symbol_is_type
@@ -28,19 +27,19 @@ from torch_spyre._inductor.kernel_ir import (
     KernelOp,
     Ramp,
     contiguous_strides,
+    copied,
     has_symbols,
     number,
     number_key,
 )
 from torch_spyre._inductor.kernel_template import Template, plan_template
-from torch_spyre._inductor.trace import Tracer, simplified
+from torch_spyre._inductor.trace import NotLinear, Tracer
 
-MAX_CUTS = 8  # of the loops of one node: each brings them closer to a view's
 NO_LAYOUT = "compute it in another dtype, in fewer dimensions, or after .cpu()"
 
 
 class KernelBuilder:
-    """Collects the ops of consecutive nodes."""
+    """Collects the ops of consecutive nodes, of which kernels are parts."""
 
     def __init__(self) -> None:
         self.ops: list[KernelOp] = []
@@ -58,23 +57,19 @@ class KernelBuilder:
         inner = []
         if isinstance(data, ir.Reduction):
             inner = [_size(extent) for extent in data.reduction_ranges]
-        splits = _Splits()
-        for _ in range(MAX_CUTS):
+        splits, ops = _Splits(), None
+        while ops is None:
             index, space = self._index(ranges + inner, splits)
-            outer, inside = index[: len(ranges)], index[len(ranges) :]
-            if not splits.found_in(data, outer, inside, space):
-                break
-        else:
-            raise Unsupported(
-                f"the views of {node.get_name()} cut its loops too often",
-                hint="make the view contiguous() before it is used",
-            )
-        tracer = self._traced(node, outer, inside, space)
-        for op in tracer.ops:
+            try:
+                ops = self._traced(node, index[: len(ranges)], index[len(ranges) :], space)
+            except NotLinear as error:
+                if not splits.found_in(error.index, index, space):
+                    raise
+        for op in ops:
             op.node = self.nodes
-        graph_hints().name_loops(node, tracer.ops)
+        graph_hints().name_loops(node, ops)
         self.nodes += 1
-        self.ops += tracer.ops
+        self.ops += ops
 
     def _traced(
         self,
@@ -82,7 +77,7 @@ class KernelBuilder:
         outer: list[Expr],
         inside: list[Expr],
         space: dict[Symbol, int],
-    ) -> Tracer:
+    ) -> list[KernelOp]:
         data = node.data
         tracer = Tracer(space, self._buffer, self._new_local, self._constant, origin_of(node))
         target = self._buffer(node.get_name())
@@ -93,7 +88,20 @@ class KernelBuilder:
             tracer.reduce_to(target, where, data.reduction_type, value)
         else:
             tracer.store_to(target, where, value)
-        return tracer
+        return tracer.ops
+
+    def part(
+        self, begin: int, end: int, inside: Iterable[str]
+    ) -> tuple[list[KernelOp], dict[str, Buffer]]:
+        """The ops of some nodes, for planning to change, and their buffers in the graph. Those
+        ``inside`` nobody else sees."""
+        ops = copied([op for op in self.ops if begin <= op.node < end])
+        buffers = {access.buffer.name: access.buffer for op in ops for access in op.accesses}
+        for op in ops:
+            op.node -= begin
+        for name in inside:
+            buffers[name].local = True
+        return ops, {name: buffer for name, buffer in buffers.items() if name in self.buffers}
 
     def _index(
         self, extents: Sequence[int], splits: _Splits
@@ -233,18 +241,10 @@ class _Splits:
             below = unit
         return pieces[::-1]
 
-    def found_in(
-        self, data: Any, outer: list[Expr], inner: list[Expr], space: dict[Symbol, int]
-    ) -> bool:
+    def found_in(self, read: Expr, loops: list[Expr], space: dict[Symbol, int]) -> bool:
         """Look for divisions of loop variables; True if there are new places to cut."""
-        loads = _Loads(space)
-        with V.set_ops_handler(loads):
-            _body(data, outer, inner)
-        new = False
-        for index in loads.indices:
-            for division in sorted(index.atoms(FloorDiv, ModularIndexing), key=str):
-                new |= self._cut(division, outer + inner, space)
-        return new
+        divisions = sorted(read.atoms(FloorDiv, ModularIndexing), key=str)
+        return any(self._cut(division, loops, space) for division in divisions)
 
     def _cut(self, division: Expr, index: list[Expr], space: dict[Symbol, int]) -> bool:
         divided = division.args[0]
@@ -292,27 +292,7 @@ def _body(data: Any, outer: list[Expr], inner: list[Expr]) -> Any:
     return data.inner_fn(outer, inner) if isinstance(data, ir.Reduction) else data.inner_fn(outer)
 
 
-class _Loads(DefaultHandler):
-    """Ops handler that only looks for indices with divisions that are loaded, or counted."""
-
-    def __init__(self, space: dict[Symbol, int]) -> None:
-        self.space = space
-        self.indices: list[Expr] = []
-
-    def load(self, name: str, index: Expr) -> Any:
-        if sympy.sympify(index).has(FloorDiv, ModularIndexing):
-            self.indices.append(simplified(index, self.space))
-        return name
-
-    def index_expr(self, expr: Expr, dtype: torch.dtype) -> Any:
-        return self.load("", expr)
-
-    def value_expr(self, expr: Expr, dtype: torch.dtype) -> Any:
-        return self.load("", expr)
-
-    def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return name
-
-
 def _size(value: Any) -> Any:
+    if isinstance(value, int | sympy.Integer):
+        return int(value)
     return number(V.graph.sizevars.simplify(sympy.sympify(value)))

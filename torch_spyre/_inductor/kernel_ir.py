@@ -137,6 +137,10 @@ class KernelOp:
         return [s for s in self.space if not kept.get(s) and s not in self.alike]
 
     @property
+    def accesses(self) -> list[Access]:
+        return [*self.inputs, self.output]
+
+    @property
     def times(self) -> int:
         """How often the loops around run it."""
         return math.prod(loop.count for loop in self.loops)
@@ -167,6 +171,24 @@ class KernelOp:
         out = f"{self.output.buffer}[{self.output.index}]"
         tiles = "".join(f", in {loop.count} tiles of {loop.symbol}" for loop in self.loops)
         return f"{out} = {self.op}({inputs}) for {space}{tiles}"
+
+
+def copied(ops: Sequence[KernelOp]) -> list[KernelOp]:
+    """The same ops on buffers of their own, for passes to change."""
+    buffers: dict[Buffer, Buffer] = {}
+    spaces = {id(op.space): dict(op.space) for op in ops}
+
+    def own(access: Access) -> Access:
+        if access.buffer not in buffers:
+            buffers[access.buffer] = replace(access.buffer)
+        return Access(buffers[access.buffer], access.index)
+
+    return [
+        replace(
+            op, space=spaces[id(op.space)], inputs=[*map(own, op.inputs)], output=own(op.output)
+        )
+        for op in ops
+    ]
 
 
 class Resident(NamedTuple):

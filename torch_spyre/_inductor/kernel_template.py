@@ -271,11 +271,5 @@ def _parts(ops: Sequence[KernelOp], ends: set[int]) -> list[list[KernelOp]]:
 
 
 def _is_shared(buffer: Buffer, parts: Sequence[Sequence[KernelOp]], outside: set[str]) -> bool:
-    users = [
-        part for part in parts if any(a.buffer is buffer for op in part for a in _accesses(op))
-    ]
+    users = [part for part in parts if any(a.buffer is buffer for op in part for a in op.accesses)]
     return len(users) > 1 or (buffer.name in outside and bool(users))
-
-
-def _accesses(op: KernelOp) -> list[Access]:
-    return [*op.inputs, op.output]

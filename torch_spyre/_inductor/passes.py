@@ -54,12 +54,7 @@ class _Place(CustomPassBase):
         return function
 
     def uuid(self) -> str:
-        """Of all places: Inductor has no key for the one before scheduling."""
-        digest = hashlib.sha256()
-        for place in _Place._places:
-            for function in place.passes:
-                digest.update(f"{place.__name__} {_text(function)}".encode())
-        return digest.hexdigest()
+        return type(self).__name__
 
     def _each(self) -> list[Callable[..., Any]]:
         for function in self.passes:
@@ -83,6 +78,14 @@ class CustomPrePasses(_OnGraph):
 
 class CustomPostPasses(_OnGraph):
     """On the graph of ATen ops, after Inductor's own rewrites."""
+
+    def uuid(self) -> str:
+        """Of all places: Inductor has no key for the one before scheduling."""
+        digest = hashlib.sha256()
+        for place in _Place._places:
+            for function in place.passes:
+                digest.update(f"{place.__name__} {_text(function)}".encode())
+        return digest.hexdigest()
 
 
 class CustomPreSchedulingPasses(_Place):

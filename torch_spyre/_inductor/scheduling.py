@@ -117,15 +117,16 @@ class SuperDSCScheduling(BaseScheduling):
         How long that is turns out by planning. Mostly all of them are one; if not, it looks ahead
         no further than needed, or long graphs would be planned again for each of their kernels.
         """
-        ahead = len(nodes)
-        while nodes:
-            kernel = self._longest_kernel(nodes[:ahead])
+        builder = self._built(nodes)
+        begin, ahead = 0, len(nodes)
+        while begin < len(nodes):
+            kernel = self._longest_kernel(builder, nodes, begin, begin + ahead)
             count = len(kernel.nodes)
-            if count == ahead < len(nodes):
+            if begin + count < len(nodes) and count == ahead:
                 ahead *= 2
                 continue
             yield kernel
-            nodes = nodes[count:]
+            begin += count
             ahead = count + LOOK_AHEAD  # layers are alike
 
     def _write_kernels(self, settled: list[_Settled]) -> None:
@@ -160,45 +161,50 @@ class SuperDSCScheduling(BaseScheduling):
                 launches = []
 
     def _longest_kernel(
-        self, nodes: list[SchedulerNode], known_outside: Collection[str] = ()
+        self,
+        builder: KernelBuilder,
+        all_nodes: list[SchedulerNode],
+        begin: int,
+        end: int,
+        known_outside: Collection[str] = (),
     ) -> _Settled:
-        """A kernel of as many of the first nodes as can be."""
+        """A kernel of as many nodes as can be, of those from the first to the last one."""
+        nodes = all_nodes[begin:end]
         inside = [name for name in self._seen_only_by(nodes) if name not in known_outside]
-        builder = self._built(nodes, inside)
+        ops, buffers = builder.part(begin, end, inside)
         passes: list[Pass] = []
         try:
-            with debug.watching_passes(passes), about_kernel(nodes, builder.buffers):
-                ops = settle(builder.ops)
-                return _Settled(ops, list(nodes), inside, builder.buffers, passes)
+            with debug.watching_passes(passes), about_kernel(nodes, buffers):
+                return _Settled(settle(ops), nodes, inside, buffers, passes)
         except MustSplit as split:
             if split.writes:
-                return self._longest_kernel(nodes, {*known_outside, split.buffer})
-            return self._longest_kernel(nodes[: split.node], known_outside)
+                outside = {*known_outside, split.buffer}
+            else:
+                end, outside = begin + split.node, {*known_outside}
+            return self._longest_kernel(builder, all_nodes, begin, end, outside)
 
     def _write_template(self, nodes: list[SchedulerNode]) -> None:
         inside = self._seen_only_by(nodes)
-        builder = self._built(nodes, inside)
-        template = template_of(builder.ops, builder.buffers)
+        ops, buffers = self._built(nodes).part(0, len(nodes), inside)
+        template = template_of(ops, buffers)
         source = template_source(template)
         if source not in V.graph.wrapper_code.src_to_kernel:
-            with debug.watching_passes([]), about_kernel(nodes, builder.buffers):
+            with debug.watching_passes([]), about_kernel(nodes, buffers):
                 check_template(template)
         self._mark_run(nodes, inside)
-        origins, text = f", origins={template.origins}", "\n".join(map(str, builder.ops))
+        origins, text = f", origins={template.origins}", "\n".join(map(str, ops))
         name = self._define("async_compile.sdsc_template", source, nodes, origins, text)
         debug.template_made(name, text, nodes)
         args = [*map(_on_card, template.tensors), *template.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
 
-    def _built(self, nodes: list[SchedulerNode], inside: list[str]) -> KernelBuilder:
+    def _built(self, nodes: list[SchedulerNode]) -> KernelBuilder:
         builder = KernelBuilder()
         for node in nodes:
             if not isinstance(node.node, ir.ComputedBuffer):
                 raise Unsupported(f"{node.get_name()} is no loop", op=type(node.node).__name__)
             with about(node.node, builder.buffers):
                 builder.add(node.node)
-        for name in inside:
-            builder.buffers[name].local = True
         return builder
 
     def _mark_run(self, nodes: list[SchedulerNode], inside: list[str]) -> None:

@@ -83,6 +83,14 @@ SHORT_FLOATS = (torch.float16, torch.bfloat16)  # both are DLFloat16 on the card
 LARGEST = (2 - 2**-7) * 2.0**32  # of the bfloat16s that DLFloat16 holds
 
 
+class NotLinear(Unsupported):
+    """An index divides loops; it may be linear in parts of these."""
+
+    def __init__(self, index: Expr) -> None:
+        super().__init__(f"the index {index} is not linear in its loops")
+        self.index = index
+
+
 class Value:
     """The result of an op in a loop body."""
 
@@ -150,10 +158,14 @@ class Tracer(DefaultHandler):
         return known(0, first) and known(last, end)
 
     def linear(self, index: Expr) -> LinearIndex:
-        index = simplified(index, self.symbols)
-        linear = linear_index(index, tuple(self.symbols))
+        index = sympy.sympify(index)
+        linear = linear_index(index, self.symbols)
+        if linear is None or has_symbols([linear.offset, *linear.strides.values()]):
+            ranges = {symbol: sympy.sympify(size) for symbol, size in self.symbols.items()}
+            index = V.graph.sizevars.simplify_with_ranges(index, ranges)
+            linear = linear_index(index, self.symbols)
         if linear is None:
-            raise Unsupported(f"the index {index} is not linear in its loops")
+            raise NotLinear(index)
         return linear
 
     def constant(self, value: float, dtype: torch.dtype) -> Value:
@@ -386,12 +398,6 @@ def other_bits(source: torch.dtype, dtype: torch.dtype) -> Unsupported:
         f"{source} numbers seen as {dtype}: the card's formats have other bits",
         hint="convert with .to(dtype), or look at the bits after .cpu()",
     )
-
-
-def simplified(index: Expr, space: dict[Symbol, int]) -> Expr:
-    """The index without divisions that the sizes of the loops decide."""
-    ranges = {symbol: sympy.sympify(size) for symbol, size in space.items()}
-    return V.graph.sizevars.simplify_with_ranges(sympy.sympify(index), ranges)
 
 
 def _whole(value: Value) -> LinearIndex:

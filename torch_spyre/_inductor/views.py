@@ -12,9 +12,9 @@ of single loops as long as nothing carries from one digit into the next. Most vi
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sympy
 import torch  # noqa: F401  (for the example)
@@ -45,21 +45,24 @@ class LinearIndex:
         return _sum(terms, self.offset)
 
 
-@functools.lru_cache(maxsize=1 << 14)
-def linear_index(index: Expr, loops: tuple[Symbol, ...]) -> LinearIndex | None:
+def linear_index(index: Expr, loops: Collection[Symbol]) -> LinearIndex | None:
     """An expression of Inductor's as a linear index, or None if it is not linear in the loops."""
-    index = sympy.expand(index)
-    strides = {}
-    for symbol in loops:
-        stride = index.coeff(symbol, 1)
-        strides[symbol] = int(stride) if stride.is_Integer else stride
-    offset = sympy.expand(index - sum(stride * symbol for symbol, stride in strides.items()))
-    # Other symbols are sizes that a launch knows.
-    unknown = sympy.Tuple(offset, *strides.values()).free_symbols
-    if not unknown.isdisjoint(loops):
-        return None
-    named = {symbol.name: stride for symbol, stride in strides.items()}
-    return LinearIndex(int(offset) if offset.is_Integer else offset, named)
+    offset: Any = 0
+    strides: dict[Symbol, Any] = dict.fromkeys(loops, 0)
+    for part in sympy.Add.make_args(sympy.expand(index)):
+        stride, rest = part.as_coeff_Mul()
+        if not rest.is_Symbol and not rest.is_Number:  # other symbols are sizes of a launch
+            stride, rest = part.as_independent(*loops, as_Add=False)
+        elif rest.is_Symbol and rest not in strides:
+            stride, rest = part, sympy.S.One
+        stride = int(stride) if stride.is_Integer else stride
+        if rest is sympy.S.One:
+            offset += stride
+        elif rest in strides:
+            strides[rest] += stride
+        else:
+            return None
+    return LinearIndex(offset, {symbol.name: stride for symbol, stride in strides.items()})
 
 
 class Term(NamedTuple):
