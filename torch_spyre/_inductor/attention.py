@@ -15,8 +15,8 @@ from torch_spyre._inductor.products import product
 
 aten = torch.ops.aten
 
-# Scores of more bytes than this are left to the eager kernel, which makes them in blocks of rows.
-# Those of a kernel stay in the scratchpads, in tiles if need be; where that fails, in the pool.
+# With more bytes of scores, attention is the eager kernel, which makes them in blocks of rows. A
+# compiled kernel has its scores in the scratchpads, in tiles if need be, or else in the pool.
 MAX_SCORE_BYTES = 1 << 30
 MIN_BLOCK_ROWS = 256  # of causal attention: for fewer, more ops take longer than what they save
 BLOCK_UNIT = 64  # rows: scores of the keys that a block sees are whole sticks
@@ -29,7 +29,7 @@ def _fits(query: Any, key: Any, value: Any) -> bool:
     sizes = V.graph.sizevars
     scores = [sizes.optimization_hint(extent) for extent in [*lead, heads, rows, keys]]
     width = sizes.optimization_hint(value.get_size()[-1])
-    # A single key needs no product, and of nothing there is none.
+    # With a single key, or with empty tensors, there is no product to compile.
     return min(*scores, width) > 0 and scores[-1] > 1 and 4 * math.prod(scores) <= MAX_SCORE_BYTES
 
 
@@ -46,14 +46,14 @@ def attention(
 ) -> tuple[Any, ...] | None:
     """The lowering of ``_scaled_dot_product_fused_attention_overrideable``; None leaves it eager.
 
-    Query heads that share keys and values (grouped-query attention) are a loop that these do not
-    have: nothing is copied for them.
+    Query heads that share keys and values (grouped-query attention) are a loop that keys and values
+    do not have: so these are not copied.
     """
     if dropout != 0 or not _fits(query, key, value):
         return None
     *lead, heads, rows, size = query.get_size()
     key_heads, keys = key.get_size()[-3], key.get_size()[-2]
-    # Numbers of a model, not of its input: known, even where sizes are symbols.
+    # These numbers belong to the model, not to its input: they are known even if sizes are symbols.
     heads, key_heads, size = V.graph.sizevars.guard_int_seq([heads, key_heads, size])
     if scale is None:
         scale = 1 / math.sqrt(size)
@@ -83,9 +83,9 @@ def attention(
 
 
 def _row_blocks(rows: Any) -> list[tuple[Any, Any]]:
-    """Where row i sees the keys up to i: two halves of the rows, if they are many. The keys that no
-    row of the first half sees are left out of its products. More parts would leave out more, and
-    read keys and values more often."""
+    """The rows of causal attention, where row i sees the keys up to i: in two halves, if there are
+    many. The products of the first half leave out the keys that none of its rows sees. More blocks
+    would leave out more, but read keys and values more often."""
     rows = number(rows)
     if has_symbols([rows]) or rows < 2 * MIN_BLOCK_ROWS:
         return [(0, rows)]
@@ -104,8 +104,8 @@ def _sliced(x: Any, dim: int, start: Any, end: Any) -> Any:
 
 
 def _attended(query: Any, key: Any, value: Any, bias: Any, first_row: Any, scale: float) -> Any:
-    """Attention of rows, by (..., head of keys, query head of its group, row). With a first row,
-    each row sees the keys up to its number."""
+    """Attention of rows; dimensions are (..., head of keys, query head of its group, row). If the
+    first row has a number, attention is causal: each row sees the keys up to its own number."""
     *grouped, rows, size = query.get_size()
     keys = key.get_size()[-2]
     products = product(
@@ -145,9 +145,9 @@ def _loop(like: Any, dtype: torch.dtype, inner_fn: Any) -> Any:
 
 
 def _scores(products: Any, bias: Any, first_row: Any, scale: float) -> Any:
-    """What the softmax is of.
+    """The scores, of which the softmax is taken.
 
-    Without a bias the weights are scaled, where they are computed anyway.
+    Without a bias they are not scaled here: the weights are, where they are computed anyway.
     """
     if bias is None and first_row is None:
         return products
@@ -223,7 +223,8 @@ def _quotient(sums: Any, total: Any, dtype: torch.dtype) -> Any:
 
 
 def _in_order_of_meta(results: list[Any]) -> Any:
-    """With the dimensions in memory as PyTorch's shape function says, so that views stay free."""
+    """The result, with its dimensions in memory in the order that PyTorch's shape function says: so
+    views of it need no copy."""
     strides = V.graph.current_node.meta["val"][0].stride()
     order = ir.get_stride_order(strides, V.graph.sizevars.shape_env)
     if len(results) > 1:
@@ -233,7 +234,8 @@ def _in_order_of_meta(results: list[Any]) -> Any:
 
 
 def _unused_results(query: Any, rows: Any, keys: Any) -> list[Any]:
-    """What the shape function says beside the output; the backward kernel looks at none of it."""
+    """The results beside the output that the shape function promises. The backward kernel uses none
+    of them."""
     results: list[Any] = []
     for fake in V.graph.current_node.meta["val"][1:]:
         if isinstance(fake, torch.Tensor):

@@ -57,7 +57,7 @@ SETTINGS = {
     # Templates and fused products of other devices.
     "max_autotune": False,
     "max_autotune_gemm": False,
-    # Random numbers are those of eager: from the card's generator, in the same order.
+    # Random numbers are the same as in eager: from the card's generator, in the same order.
     "fallback_random": True,
     # Scheduling puts loops into kernels itself, after Inductor looked for pairs to fuse and for
     # parts to capture: neither finds anything here, and both take time for every node.
@@ -116,10 +116,10 @@ def check_settings() -> None:
 
 @contextlib.contextmanager
 def spyre_compilation() -> Iterator[None]:
-    """Everything that differs while a graph is lowered.
+    """All that is changed while a graph is lowered.
 
-    Tables and functions of Inductor do, for all threads: whoever is here has Dynamo's lock, also
-    where Dynamo has not taken it, as for a backward graph that autograd's thread compiles.
+    Tables and functions of Inductor are changed for all threads. So this holds Dynamo's lock, also
+    where Dynamo does not take it: for a backward graph that autograd's thread compiles.
     """
     with (
         spyre_lowerings(),
@@ -130,8 +130,8 @@ def spyre_compilation() -> Iterator[None]:
 
 
 def has_negative_zero(model: GraphModule) -> bool:
-    """Whether there is a -0.0 in a graph. AOTAutograd takes it for 0.0 where it looks for calls
-    that are equal."""
+    """Whether there is a -0.0 in a graph. AOTAutograd takes it for 0.0 when it looks for equal
+    calls."""
     return any(
         isinstance(value, float) and value == 0 and math.copysign(1, value) < 0
         for node in model.graph.nodes
@@ -140,7 +140,7 @@ def has_negative_zero(model: GraphModule) -> bool:
 
 
 def seen_tensors(model: GraphModule) -> list[torch.Tensor | None]:
-    """The spyre tensors that Dynamo saw, one a placeholder; None for what is something else."""
+    """The spyre tensors that Dynamo saw, one for each placeholder; None for other placeholders."""
     found = []
     for node in model.graph.find_nodes(op="placeholder"):
         argument = node.meta.get("grapharg")
@@ -195,7 +195,7 @@ def compile_spyre(
     given = _given(model, asked, _by_number(placed), _by_number(named))
     with inductor_config.patch(config_patches or {}):
         settings = {**(config_patches or {}), **SETTINGS, **hooks()}
-        # A graph from a cache would leave nothing to look at.
+        # With a graph from a cache there would be no files to look at.
         if inductor_config.trace.enabled or KNOBS["dump_spyre_code"].read():
             settings["fx_graph_cache"] = False
 
@@ -208,17 +208,17 @@ def compile_spyre(
         # The table itself has no stable text for the key of the cache; its maker is a name.
         kwargs["get_decomp_fn"] = decompositions
         if not kwargs.get("is_backward"):
-            # AOTAutograd keeps the order of inputs. Were it not so, launches would notice.
+            # AOTAutograd keeps the order of inputs. If it did not, launches would notice.
             for name, example, (fake, placement, named_dims) in zip(
                 names, example_inputs, seen, strict=False
             ):
                 if placement is not None and _alike(example, fake):
-                    # Where sizes vary, layouts do. What has an odd one is copied by the launch.
+                    # If sizes vary, layouts do, too. A launch copies tensors with unexpected ones.
                     if not has_free_symbols(example) and _C._follows_strides(placement[0]):
                         placements[name] = placement
                     if named_dims is not None:
                         dims[name] = named_dims
-            # Backward graphs have none: nothing that they take has names.
+            # Backward graphs have no hints: the tensors that they take have no names.
             if not config.ignore_work_division_hints:
                 # Of some of those that there were, AOTAutograd has left no node.
                 hints = {**{hint: [] for hint in asked}, **hints_in(gm.graph.nodes)}
@@ -252,7 +252,7 @@ def compile_spyre(
 
 
 def _given(gm: GraphModule, hints: Iterable[Hint], placements: Any, dims: Any) -> Given:
-    """What a graph is compiled for, if its inputs lie and are called so."""
+    """What a graph is compiled for, if its inputs have these layouts and names."""
     names = {name for hint in hints for name in hint.named_dims}
     return Given(placements, dims, hints_text(gm.graph.nodes), declared_sizes(names))
 
@@ -274,7 +274,7 @@ def own_copy(gm: GraphModule) -> GraphModule:
 
 
 def reason_of(error: InductorError) -> Unsupported:
-    """What Inductor wrapped, as one of our errors."""
+    """The error that Inductor wrapped, as one of ours."""
     cause: BaseException | None = error.inner_exception
     while cause is not None:
         if isinstance(cause, Unsupported):
@@ -288,8 +288,8 @@ def reason_of(error: InductorError) -> Unsupported:
 
 
 class OpByOp(RegionalOutputCode):
-    """A graph as it is, for AOTAutograd to call and to keep. Whoever gets it from a cache hears
-    that it is not compiled, too."""
+    """A graph as it is, for AOTAutograd to call and to cache. When it comes from the cache, it
+    warns again that it is not compiled."""
 
     def __init__(self, gm: GraphModule, reason: Unsupported) -> None:
         super().__init__(gm)

@@ -3,8 +3,9 @@
 ``TORCH_COMPILE_DEBUG=1`` makes Inductor leave a directory for each graph. In its ``spyre/NAME/``
 there is, for the kernel ``NAME``: its ops before and after each pass, the OpSpecs, the bundle
 (``sdsc_N.json``, ``bundle.mlir``), the SpyreCode, and where intermediates live. A kernel of dynamic
-sizes has a folder in there for each set of sizes that is launched, also for one that could not be
-planned. Another kernel that could not leaves what was known of it in ``spyre/not_compiled_N/``.
+sizes has a folder in there for each set of sizes that is launched, also for sizes that could not be
+planned. If a kernel of fixed sizes could not be planned, what was known of it is in
+``spyre/not_compiled_N/``.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def watching_passes(record: list[Pass]) -> Iterator[None]:
 def kernel_made(
     name: str, kernel: Kernel, nodes: Sequence[SchedulerNode], record: Sequence[Pass]
 ) -> None:
-    """A kernel has a name and is about to be called: tell everybody who wants to know."""
+    """A kernel has a name now, and is about to be called: write it to the log and to files."""
     _introduce(name, nodes)
     _log(name, kernel)
     directory = _directory()
@@ -68,7 +69,7 @@ def kernel_made(
 
 
 def template_made(name: str, ops: str, nodes: Sequence[SchedulerNode]) -> None:
-    """The same of a kernel whose sizes launches bring: it is planned then."""
+    """The same for a template, which is planned at a launch."""
     _introduce(name, nodes)
     codegen.info("%s: a template, planned for sizes when they come", name)
     directory = _directory()
@@ -78,15 +79,15 @@ def template_made(name: str, ops: str, nodes: Sequence[SchedulerNode]) -> None:
 
 
 def folder_of(name: str) -> Path | None:
-    """Of a kernel of the graph that is being compiled; None if nothing is to be written."""
+    """The folder of a kernel of the graph that is being compiled; None if nothing is written."""
     directory = _directory()
     return directory / name if directory is not None else None
 
 
 @contextlib.contextmanager
 def watching_instance(folder: Path | None, sizes: Mapping[str, int]) -> Iterator[list[Kernel]]:
-    """Writes the kernels that are put into the list, planned inside for sizes that came; for sizes
-    that cannot be planned what is known, and why."""
+    """While a template is planned for the sizes of a launch: writes the kernels that are put into
+    the list. If these sizes cannot be planned, writes what is known, and why."""
     kernels: list[Kernel] = []
     record: list[Pass] = []
     text = ",".join(f"{symbol}={size}" for symbol, size in sizes.items()) or "no_sizes"
@@ -109,7 +110,7 @@ def watching_instance(folder: Path | None, sizes: Mapping[str, int]) -> Iterator
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """With a number, if the name is taken: of another layout, or another part of a kernel."""
+    """A new folder, with a number if the name is taken by another layout or part of a kernel."""
     names = (name if n == 0 else f"{name}_{n}" for n in itertools.count())
     return next(parent / name for name in names if not (parent / name).exists())
 
@@ -152,7 +153,7 @@ def _log(name: str, kernel: Kernel) -> None:
 
 
 def _directory() -> Path | None:
-    """Of the graph that is being compiled; None if nothing is to be written."""
+    """The directory of the graph that is being compiled; None if nothing is written."""
     path = getattr(V.debug, "_path", None)
     return Path(path) / "spyre" if isinstance(path, str) else None
 
@@ -165,7 +166,7 @@ def _write_passes(folder: Path, record: Sequence[Pass]) -> None:
 
 
 def _write_kernel(folder: Path, kernel: Kernel) -> None:
-    """The kernel as the run-time compiles it; what goes wrong here goes wrong there too."""
+    """The kernel as it is compiled for a launch; what goes wrong here goes wrong there, too."""
     (folder / "op_specs.txt").write_text(kernel_text(kernel))
     (folder / "residents.txt").write_text(_residents(kernel))
     try:

@@ -24,7 +24,7 @@ from torch_spyre._inductor.propagate_named_dims import (
 
 log = logging.getLogger("spyre.inductor.passes")
 
-# Nodes that change no number: if they are gone, nothing is computed in their place.
+# Nodes that change no number: if they are removed, nothing else is computed for them.
 COPIES = (
     torch.ops.aten.alias.default,
     torch.ops.aten.clone.default,
@@ -33,7 +33,7 @@ COPIES = (
 
 
 class HintedGraph:
-    """What a graph that is compiled knows of its hints."""
+    """The hints of a graph that is being compiled."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class HintedGraph:
         return any(hint.tiles for hint in shared)
 
     def check_all_used(self) -> None:
-        """Raise :class:`InvalidHint` for a dimension that nothing in a hint's scope has. For one
-        that is there, but that no loop counts, there is nothing to do; nor in a scope of which no
-        op is left."""
+        """Raise :class:`InvalidHint` for a dimension that nothing in a hint's scope has. It is no
+        error if the dimension is there but has no loop, or if no op of the scope is left: then
+        there is nothing to do."""
         for hint, nodes in self.hints.items():
             known = self.found.get(hint, set())
             for kind, wanted in (("spyre_hint", hint.tiles), ("work_division_hint", hint.work_div)):
@@ -96,7 +96,7 @@ class HintedGraph:
         sizes = {size for dims in given for parts in dims for name, size in parts if name == dim}
         if sizes == {1} and count == 1:
             return "its size is 1"
-        # Where the user has named what is inside, another name is wrong, whatever became of it.
+        # If the user has named the dimensions inside, any other name is wrong.
         return "" if named or self._has_ops(hint) else "but for constants, no op inside is left"
 
     def _named_results(self, hint: Hint) -> list[tuple[torch.fx.Node, TensorDims]]:
@@ -113,8 +113,8 @@ class HintedGraph:
         return found
 
     def _has_ops(self, hint: Hint) -> bool:
-        """Whether something in a hint's scope is computed, in a kernel or by an eager call. What is
-        constant is not: whether it becomes a number of other loops depends on who reads it."""
+        """Whether something in a hint's scope is computed, in a kernel or by an eager call.
+        Constants do not count: they may become numbers in the loops that read them."""
         computed = {
             node.name
             for operation in V.graph.operations
@@ -125,7 +125,7 @@ class HintedGraph:
         for node in self.hints[hint]:
             if node.op != "call_function" or _is_constant(node):
                 continue
-            # Inductor may have put another node in the place of one that is gone, without a note.
+            # Inductor may have replaced a node by another one without saying so.
             folded = node.target in COPIES or _made_of_nothing(node)
             if node.name in computed or (node.name not in left and not folded):
                 return True
@@ -144,7 +144,8 @@ def _is_constant(node: torch.fx.Node) -> bool:
 
 
 def _made_of_nothing(node: torch.fx.Node) -> bool:
-    """Whether no tensor that the graph is given goes into a node; numbers may, such as sizes."""
+    """Whether a node depends on no tensor that the graph is given. It may depend on numbers, such
+    as sizes."""
     seen = {node}
     todo = [node]
     while todo:
@@ -170,7 +171,7 @@ _hinted: ContextVar[HintedGraph | None] = ContextVar("hinted", default=None)
 
 @contextlib.contextmanager
 def lowered_with(hinted: HintedGraph) -> Iterator[None]:
-    """A graph is lowered that has these hints."""
+    """While a graph with these hints is lowered."""
     token = _hinted.set(hinted)
     try:
         yield
@@ -179,12 +180,12 @@ def lowered_with(hinted: HintedGraph) -> Iterator[None]:
 
 
 def graph_hints() -> HintedGraph:
-    """Of the graph that is lowered now."""
+    """The hints of the graph that is being lowered."""
     return _hinted.get() or HintedGraph({}, {}, {})
 
 
 def seen_size(value: Any) -> int:
-    """The number that a size, or an expression of sizes, was when the graph was compiled."""
+    """The number that a size, or an expression of sizes, had when the graph was compiled."""
     if isinstance(value, int):
         return value
     if isinstance(value, torch.SymInt):

@@ -14,8 +14,8 @@ prims = torch.ops.prims
 def bring_numbers_over(graph: torch.fx.Graph) -> None:
     """Copy CPU tensors without dimensions to the card where a pointwise op of it reads them.
 
-    PyTorch lets such a tensor stand for a number. Inductor, which knows few devices by name, would
-    make loops of the host that read the card's memory if the number comes first.
+    PyTorch lets such a tensor stand for a number. If it is the first operand, Inductor, which knows
+    few devices by name, would make a loop of the host that reads the card's memory.
     """
     copies: dict[tuple[torch.fx.Node, torch.device], torch.fx.Node] = {}
     for node in list(graph.nodes):
@@ -43,7 +43,7 @@ def _copy(
     graph: torch.fx.Graph, user: torch.fx.Node, number: torch.fx.Node, device: torch.device
 ) -> torch.fx.Node:
     calls: list[tuple[Any, tuple[Any, ...]]] = [(prims.device_put.default, (device,))]
-    if number.meta["val"].dtype == torch.float64:  # which the card has not
+    if number.meta["val"].dtype == torch.float64:  # which the card does not have
         calls.insert(0, (prims.convert_element_type.default, (torch.float32,)))
     for op, arguments in calls:
         value = op(number.meta["val"], *arguments)

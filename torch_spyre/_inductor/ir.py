@@ -1,4 +1,4 @@
-"""Inductor's nodes, with what only the card knows of them."""
+"""Inductor's nodes for the card: with device layouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_spyre._inductor.cache_key import given
 
 
 class FixedTiledLayout(ir.FixedLayout):
-    """A layout of Inductor, and how the tensor lies on the card."""
+    """A layout of Inductor's, with the tensor's layout on the card."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SpyreConstantFallback(ir.FallbackKernel):
 
 
 def lay_out_inputs(graph: GraphLowering) -> None:
-    """Inputs that Dynamo saw get the layouts that they had then. A launch checks them."""
+    """Give inputs the layouts that they had when Dynamo saw them. A launch checks them."""
     for name, (layout, storage_offset) in given().placements.items():
         box = graph.graph_inputs.get(name)
         buffer = getattr(getattr(box, "data", None), "data", None)

@@ -1,4 +1,4 @@
-"""Passes over the ops of a kernel, for those who want to see what each of them does.
+"""Shows what each pass does to the ops of a kernel.
 
 Knows nothing of Inductor, like the passes themselves; ``debug.py`` decides what is written where.
 """
@@ -31,7 +31,7 @@ _watched: ContextVar[list[Pass] | None] = ContextVar("watched", default=None)
 
 
 def observed(run: Callable[[Ops], Ops], ops: Ops) -> Ops:
-    """``run(ops)``, remembered for the debug directory and the log."""
+    """``run(ops)``, recorded for the debug directory and the log."""
     record = _watched.get()
     if record is None and not log.isEnabledFor(logging.DEBUG):
         return run(ops)

@@ -1,6 +1,6 @@
-"""Tensors made of pieces (cat, padding, slices replaced): memory, and a loop for each piece.
+"""Tensors made of pieces (cat, padding, replaced slices): memory, and a loop for each piece.
 
-Inductor would write them as one loop with a mask, which reads every piece everywhere.
+Inductor would write one loop with a mask, which reads every piece for every element.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any | None:
 def side_by_side(
     tensors: Sequence[Any], dim: int, dtype: torch.dtype, order: Sequence[int] | None = None
 ) -> Any:
-    """Memory with a loop for each of the tensors; of a stride order, in which 0 is innermost."""
+    """Memory, and a loop for each of the tensors. In the order of strides 0 is the innermost."""
     bounds = _bounds(tensors, dim)
     size = list(tensors[0].get_size())
     size[dim] = bounds[-1][1]
@@ -108,7 +108,8 @@ def _is_legacy_empty(tensor: Any) -> bool:
 
 
 def _keeps_sticks(start: Any, end: Any, dtype: torch.dtype) -> bool:
-    """Whether a loop can write [start, end) along the sticks: from a stick's begin, or in one."""
+    """Whether a loop can write [start, end) along the sticks: it begins where a stick does, or
+    stays inside of one."""
     elems = get_device_dtype(dtype).elems_per_stick()
     known = V.graph.sizevars
     if known.statically_known_multiple_of(start, elems):
@@ -131,14 +132,14 @@ def _copy(x: Any) -> Any:
 
 
 def _placed(result: Any) -> Any:
-    """A buffer of its own: parts of it are written later."""
+    """A buffer whose pieces are written later."""
     result.realize()
     result.freeze_layout()
     return result
 
 
 def _write(target: Any, source: Any) -> None:
-    """A loop that computes the source where the target is."""
+    """A loop that computes the source and writes it to the target."""
     size = target.get_size()
     source = lowering.to_dtype(source, target.get_dtype())
     source = lowering.expand(source, size)

@@ -1,7 +1,7 @@
-"""Graphs whose calls take a short way.
+"""Graphs that are called in a shorter way.
 
-A kernel is launched in 2 microseconds, and the call around it takes 13; 60 after the card has
-streamed weights through the host's caches. What a call of most graphs has no use for is left out.
+A kernel is launched in 2 microseconds. The call around it takes 13, or 60 after the card has
+streamed weights through the host's caches. So calls leave out what most graphs do not need.
 """
 
 import functools
@@ -42,27 +42,27 @@ class PlainGraphs:
             self._found.append((wrapper, graph, len(about.input_info)))
 
     def mark(self, compiled: Any, model: torch.fx.GraphModule) -> None:
-        """``compiled``, made of the model, calls the code of one of the graphs with its arguments.
-        Does nothing if it does anything else."""
+        """Note that ``compiled``, made of the model, does nothing but call the code of one of the
+        graphs with its arguments. Does nothing if that is not so."""
         compiled = getattr(compiled, "_torchdynamo_orig_callable", compiled)
         called = _unwrapped(getattr(compiled, "__wrapped__", None))
         taken = len(model.graph.find_nodes(op="placeholder"))  # fewer: the model has tensors, too
         for wrapper, graph, arguments in self._found:
             if called is wrapper and arguments == taken:
-                # With its identity: functions around it copy its attributes.
+                # Kept with its identity, since functions around it copy its attributes.
                 compiled._spyre_plain_graph = (id(compiled), graph)
 
 
 def _unwrapped(function: Any) -> Any:
-    """Without what AOTAutograd puts around a function to save it in its cache."""
+    """The function inside of what AOTAutograd puts around it to save it in its cache."""
     return function.compiled_fn if isinstance(function, SerializableCompiledFunction) else function
 
 
 def shortened(value: Any) -> Any:
     """A compiled graph that Dynamo's bytecode calls, without the five functions in between.
 
-    They are left out from the second call on; the first one ends a compilation. What is left is
-    what they do for plain graphs: Dynamo sees nothing of what they call, there are no gradients.
+    They are left out from the second call on; the first one ends a compilation. What they do for
+    plain graphs is kept: Dynamo does not look into what they call, and there are no gradients.
     """
     compiled = getattr(value, "_torchdynamo_orig_callable", None)
     marked, graph = getattr(compiled, "_spyre_plain_graph", (None, None))

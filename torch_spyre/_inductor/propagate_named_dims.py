@@ -1,12 +1,12 @@
 """Names of dimensions: from the tensors a user has named to the loops of every op.
 
-A name belongs to a dimension of a tensor; a dimension may have several, whose sizes multiply to its
-own: ``name_tensor_dims(x, ["S", "H", "D"])`` of a tensor (S, H * D). In an op, a loop gets the
-names of what it walks through in the op's inputs, and what the op writes gets them from its loops.
-Views need nothing of their own: they are other walks through the same memory.
+A name belongs to a dimension of a tensor. A dimension may have several names, whose sizes multiply
+to its own: ``name_tensor_dims(x, ["S", "H", "D"])`` of a tensor (S, H * D). In an op, a loop gets
+the names of the dimensions that it goes through in the op's inputs, and the op's result gets its
+names from the loops. Views need no rule of their own: their loops go through the same memory.
 
-Sizes and strides may be expressions of size symbols. Which of two is larger is then as for the
-sizes seen; names are only given where they hold for all sizes.
+Sizes and strides may be expressions of size symbols. Which of two is larger is then decided by the
+sizes that were seen; but names are only given if they are right for all sizes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TensorDims = tuple[tuple[tuple[str, int], ...], ...]
 
 
 def declare_tensor_dim(name: str, size: int) -> None:
-    """Say that there is a dimension of this name. One that is declared again has the new size."""
+    """Say that there is a dimension of this name. Declared again, it has the new size."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ValueError(f"dimension {name!r}: a size is a positive number, not {size!r}")
     _sizes[name] = size
@@ -76,7 +76,7 @@ def reset() -> None:
 
 
 def declared_sizes(names: Collection[str]) -> dict[str, int]:
-    """Of those of the names that are declared."""
+    """The sizes of those names that are declared."""
     return {name: size for name, size in sorted(_sizes.items()) if name in names}
 
 
@@ -89,8 +89,8 @@ def dims_of_tensor(tensor: torch.Tensor) -> TensorDims | None:
 def same_names(
     one: TensorDims | None, other: TensorDims | None, sizes: Sequence[int | None]
 ) -> bool:
-    """Whether two tensors of these sizes have equal names. A size that is None varies: how large
-    the names of its dimension are does not count."""
+    """Whether two tensors of these sizes have equal names. A size of None varies: then the sizes of
+    its names are not compared."""
     if one is None or other is None:
         return one is other
 
@@ -104,8 +104,8 @@ def same_names(
 def split_names(
     names: Sequence[str], shape: Sequence[int], declared: Mapping[str, int]
 ) -> TensorDims | None:
-    """Which names make up each dimension of a shape; None if they do not. One that is not declared
-    is of the size that it is given to."""
+    """Which names make up each dimension of a shape; None if that does not work out. A name that is
+    not declared has the size of the dimension that it is given to."""
     dims = []
     left = [(name, declared.get(name)) for name in names]
     for extent in shape:
@@ -124,7 +124,7 @@ def split_names(
 
 @dataclass(frozen=True)
 class Digit:
-    """Where a part of a named dimension is counted in a storage."""
+    """Which steps through a storage count a part of a named dimension."""
 
     part: DimPart
     stride: int  # elements
@@ -138,8 +138,8 @@ Digits = tuple[Digit, ...]
 
 
 def digits_of(dims: TensorDims, sizes: Sequence[int], strides: Sequence[int]) -> Digits:
-    """Of a tensor with these names, sizes and strides; of a dimension that varies if it has one
-    name: of several nobody says which."""
+    """The digits of a tensor with these names, sizes and strides. A dimension whose size varies has
+    digits only if it has one name: of several names, nothing says which one varies."""
     found = []
     for names, extent, stride in zip(dims, sizes, strides, strict=True):
         if has_symbols([extent]):
@@ -211,7 +211,7 @@ class NamedDims:
         return self.buffers.get(buffer.name, ())
 
     def _walked(self, digits: Digits, stride: int, extent: int) -> DimParts:
-        """What a loop walks through; nothing if it is not all named."""
+        """The named dimensions that a loop goes through; nothing if some of it has no name."""
         seen = self.seen
         parts: list[DimPart] = []
         for digit in sorted(digits, key=lambda digit: -seen(digit.stride)):
@@ -238,7 +238,7 @@ def _quotient(size: Any, by: Any) -> Any:
 
 
 def _is_whole(part: DimPart) -> bool:
-    """Whether it is of whole numbers for all sizes."""
+    """Whether it is a whole number for all sizes."""
     return all(sympy.denom(sympy.sympify(value)) == 1 for value in (part.size, part.unit))
 
 
@@ -247,7 +247,7 @@ def _text(parts: Iterable[DimPart]) -> str:
 
 
 def warn_of_untracked(op: KernelOp) -> None:
-    """Tell once which loops of an op with a hint have no name."""
+    """Warn once which loops of an op with a hint have no name."""
     for symbol, extent in op.space.items():
         if symbol not in op.dims:
             warnings.warn(

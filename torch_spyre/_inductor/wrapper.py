@@ -33,7 +33,7 @@ class SpyreDeviceOpOverrides(DeviceOpOverrides):
 
 
 class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
-    """Inductor's Python wrapper, which also knows our kernels."""
+    """Inductor's Python wrapper, extended by our kernels."""
 
     streams_found = False
 
@@ -75,7 +75,7 @@ class SpyrePythonWrapperCodegen(PythonWrapperCodegen):
         )
 
     def _is_on_card(self, name: str) -> bool:
-        """Whether an input is a tensor of the card. One that is no tensor has no device."""
+        """Whether an input is a tensor of the card. An input that is no tensor has no device."""
         value = self.get_graph_inputs().get(name)
         device = value.get_device() if isinstance(value, ir.IRNode) else None
         return device is not None and device.type == DEVICE_NAME
