@@ -155,8 +155,8 @@ def card_op(
 ) -> Any:
     """An op of the op table in a loop body.
 
-    Inductor's name for a piece of device code on elements carries it through every handler of
-    loop bodies; :class:`~torch_spyre._inductor.trace.Tracer` is where it ends.
+    It has the name that Inductor gives to inline device code, which every handler of loop bodies
+    passes on. :class:`~torch_spyre._inductor.trace.Tracer` makes a kernel op of it.
     """
     call: Any = ops.inline_asm_elementwise
     return call(*values, asm=opfunc, constraints=constants, dtype=dtype)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector: it would walk all that PyTorch and the model consist of again and
-    again, for a tenth of the time, and find little."""
+    """While the collector is off: it would go over all objects of PyTorch and the model again and
+    again, which takes a tenth of the time and finds little."""
     enabled = gc.isenabled()
     gc.disable()
     try:

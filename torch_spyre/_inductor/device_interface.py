@@ -18,7 +18,7 @@ class SpyreInterface(DeviceInterface):
     device = spyre.device
 
     class Worker:
-        """The same, asked from compile workers, which have no device of their own."""
+        """Answers for compile workers, which have no device of their own."""
 
         @staticmethod
         def set_device(device: int) -> None:

@@ -33,7 +33,7 @@ class DtypeOpTable:
 
     @classmethod
     def get_operator(cls, src: torch.dtype, dst: torch.dtype) -> str | None:
-        """The op, or None if there is none; none is needed from a dtype to itself."""
+        """The op, or None if there is none. From a dtype to itself no op is needed."""
         return cls._table.get((src, dst))
 
     @classmethod
@@ -48,6 +48,6 @@ class DtypeOpTable:
 def computes_in_integers(op: str, dtypes: Sequence[torch.dtype]) -> bool:
     """Whether an op on tensors of these dtypes, its result among them, takes 64-bit integers."""
     floats = any(dtype.is_floating_point for dtype in dtypes)
-    # Of bools float32 is exact too, and it fuses with the ops around.
+    # For bools float32 is exact, too, and fuses with the ops around.
     bools = OPS[op].fp32 and all(dtype == torch.bool for dtype in dtypes)
     return OPS[op].int64 and not floats and not bools

@@ -29,7 +29,7 @@ OTHER_HINT = "ask for another number of tiles or parts, or leave the hint out"
 class Unsupported(RuntimeError):
     """Something the compiler cannot do: what, on which op and tensors, where, and a way out.
 
-    Who raises says what it knows; :meth:`add` fills in the rest on the way up.
+    It is raised with what is known there; :meth:`add` fills in the rest on the way up.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Unsupported(RuntimeError):
         self.add(op, tensors, source)
 
     def add(self, op: str = "", tensors: Iterable[str] = (), source: str = "") -> None:
-        """Facts that were not known before; those that were stay."""
+        """Add facts; those that were known before stay as they are."""
         self.op = self.op or op
         self.tensors = self.tensors or list(tensors)
         self.source = self.source or user_line(source)
@@ -89,7 +89,7 @@ class InvalidHint(Unsupported):
 
 
 class InvalidInput(Unsupported):
-    """The user's tensors do not go together, op by op neither: that would only fail later."""
+    """The user's tensors do not fit together. Op by op that would only fail later."""
 
 
 def user_line(stack_trace: str) -> str:
@@ -137,7 +137,7 @@ def describe_tensor(buffer: Buffer) -> str:
 
 
 def _facts(op: KernelOp | OpSpec) -> tuple[str, list[str], str]:
-    """What a kernel op or an OpSpec says of itself."""
+    """The facts about a kernel op or an OpSpec."""
     from torch_spyre._inductor.op_spec import OpSpec
 
     if isinstance(op, OpSpec):
@@ -152,7 +152,7 @@ def _facts(op: KernelOp | OpSpec) -> tuple[str, list[str], str]:
 
 
 def node_facts(node: torch.fx.Node) -> tuple[str, list[str], str]:
-    """What a node of a graph says of itself."""
+    """The facts about a node of a graph."""
     values = [(each.name, each.meta.get("val")) for each in node.all_input_nodes]
     tensors = [
         f"{name}: {str(value.dtype).removeprefix('torch.')}{_plain(value.shape)}, "
@@ -197,8 +197,8 @@ def about_kernel(nodes: Sequence[SchedulerNode], buffers: dict[str, Buffer]) -> 
 
 @contextlib.contextmanager
 def about_bundle(name: str, specs: Iterable[KernelEntry], source: str = "") -> Iterator[None]:
-    """What the back end refuses of a kernel's bundle becomes an :class:`Unsupported`. ``source`` is
-    the user's line."""
+    """If the back end refuses a kernel's bundle, its error becomes an :class:`Unsupported`.
+    ``source`` is the user's line."""
     from torch_spyre._inductor.op_spec import OpSpec, walk
 
     try:

@@ -48,7 +48,7 @@ def spyre_hint(
     work_div: Mapping[str, int] | None = None,
     named_dims: Sequence[str] | None = None,
 ) -> AbstractContextManager[None]:
-    """What is computed in the ``with`` block is computed as said here, when it is compiled.
+    """Says how the ops in the ``with`` block are computed when they are compiled.
 
     Dimensions are called by the names of ``name_tensor_dims``. Hints nest.
 
@@ -63,7 +63,7 @@ def spyre_hint(
 
 
 def _fixed(counts: Any) -> Any:
-    """Numbers that Dynamo, which may take them for sizes that vary, has to know."""
+    """These numbers, fixed: Dynamo may otherwise take them for sizes that vary."""
     if not isinstance(counts, dict):
         return counts
     return {d: operator.index(n) if type(n) is int else n for d, n in counts.items()}
@@ -107,7 +107,7 @@ def _text(
 
 
 def _counts(argument: str, value: Any) -> list[tuple[str, Any]]:
-    """By name; whether counts make sense is said later, with the op they are about."""
+    """The counts by name. Whether they make sense is checked later, with the op they are about."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         expected = f"names of dimensions with whole numbers, such as {{{'M'!r}: 4}}"
         raise TypeError(f"spyre_hint: {argument} takes {expected}, not {value!r}")
@@ -129,8 +129,8 @@ _text._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 def hints_of(node: torch.fx.Node) -> tuple[Hint, ...]:
     """The hints around a node of a graph, outermost first."""
-    # What a pattern of Inductor's replaced, attention for example, has its notes on the node that
-    # takes the first of the results.
+    # If a pattern of Inductor's replaced nodes, as for attention, the note is on the node that
+    # takes the first result.
     taken = (user for user in node.users if user.target is operator.getitem)
     notes: Mapping[str, str] = next(
         filter(None, (n.meta.get("custom") for n in (node, *taken))), {}
@@ -173,7 +173,7 @@ def hints_in(nodes: Iterable[torch.fx.Node]) -> dict[Hint, list[torch.fx.Node]]:
 
 
 def result_names(hints: Sequence[Hint]) -> tuple[str, ...]:
-    """What the innermost hint that says so calls the dimensions of results."""
+    """The names of the dimensions of results, by the innermost hint that has some."""
     return next((hint.named_dims for hint in reversed(hints) if hint.named_dims), ())
 
 

@@ -80,8 +80,8 @@ SHAPES = [
     torch.ops.prims.broadcast_in_dim,
 ]
 
-# Decompositions that would take apart what the card does in one step, or what it has an eager
-# kernel for and its compiled kernels do not.
+# Ops that are not decomposed: the card does them in one step, or it has an eager kernel for them,
+# and compiled kernels have no op.
 WHOLE = [
     aten.embedding,
     aten.embedding_dense_backward,
@@ -124,7 +124,7 @@ PARTIAL: dict[OpOverload, Callable[..., Any]] = {
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Inductor's, without those of ops that are better whole, and with ours."""
+    """Inductor's decompositions and ours, without those of ops that are better left whole."""
     from torch._inductor.decomposition import select_decomp_table
 
     table = dict(select_decomp_table())
@@ -146,7 +146,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _to_copy(theirs: Callable[..., Any], x: Any, **options: Any) -> Any:
-    """What leaves the card is converted on the host, as in eager: it has more dtypes."""
+    """The lowering of a copy. What leaves the card is converted on the host, as in eager: the host
+    has more dtypes."""
     device, dtype = options.get("device"), options.get("dtype")
     leaves = device is not None and torch.device(device).type != DEVICE_NAME
     from_card = isinstance(x, torch.Tensor) and x.device.type == DEVICE_NAME
@@ -217,8 +218,8 @@ def spyre_lowerings() -> AbstractContextManager[None]:
 
 
 def _same_bits(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Bits seen as another dtype, if eager can: a graph that only gives them away would not know
-    before it runs."""
+    """The lowering of ``view(dtype)``, refused if eager refuses it: a graph that only returns the
+    view would not notice before it runs."""
 
     def lower(x: Any, dtype: torch.dtype) -> Any:
         try:

@@ -44,7 +44,7 @@ class TensorArg:
     stride_map: list[int] | None = None  # host element stride of each device dimension
     per_tile_fixed: bool = False  # the address stays while enclosing loops advance
     name: str | None = None  # of an index tensor, as IndirectAccess calls it
-    # Of loops of whose data it holds one tile: they do not move it, others do.
+    # The loops of whose data it holds one tile. These do not change its address; other loops do.
     tile_symbols: Sequence[Any] = ()
     # Of what an identity takes from the LX of other cores: over how many cores each loop is split
     # there, the first from core to core. Empty: as in the iteration space.
@@ -127,7 +127,7 @@ class Formula:
         return sorted(name for name in names if name not in self.index_tensors)
 
     def at(self, iteration: Mapping[str, int]) -> int:
-        """Its value in an iteration; loops that are not named are at their beginning."""
+        """Its value in an iteration; loops that are not given are at their first iteration."""
         symbols = self.expression.free_symbols
         return int(self.expression.subs({s: iteration.get(str(s), 0) for s in symbols}))
 
@@ -142,8 +142,8 @@ AnyCoordinate: TypeAlias = Coordinate | Formula
 
 
 def in_integers(entry: KernelEntry) -> KernelEntry:
-    """The entry without sympy: loops are names, extents and counts numbers, coordinates those of
-    ``views.py``. What the compiler made is so from the start."""
+    """The entry without sympy: loops are names, extents and counts are numbers, coordinates are
+    those of ``views.py``. Entries that the compiler made are so from the start."""
     if isinstance(entry, LoopSpec):
         body = [in_integers(inner) for inner in entry.body]
         count = int(entry.count) if sympy.sympify(entry.count).is_Integer else entry.count
@@ -166,7 +166,7 @@ def _arg_in_integers(arg: TensorArg) -> TensorArg:
 
 
 def coordinate(written: Any) -> AnyCoordinate:
-    """``floor(c0/64)`` and its like as a :class:`Coordinate`."""
+    """``floor(c0/64)`` and the like as a :class:`Coordinate`."""
     if isinstance(written, Coordinate | Formula):
         return written
     expression = sympy.sympify(written)

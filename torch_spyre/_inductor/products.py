@@ -17,11 +17,12 @@ aten = torch.ops.aten
 def product(
     x: Any, y: Any, ranges: list[Any], inner: Any, dtype: torch.dtype, place: Callable[..., Any]
 ) -> Any:
-    """``place(index, k)`` says where the factors of an element are; float32 until rounded once."""
+    """A product. ``place(index, k)`` gives the indices of the factors of an element. The sum is in
+    float32, and rounded once."""
     x.realize()
     y.realize()
     load_x, load_y = x.make_loader(), y.make_loader()
-    # Of one factor or none each, Inductor makes a loop that sums nothing.
+    # If each sum has one factor, or none, Inductor makes a loop without a reduction.
     sums = not V.graph.sizevars.statically_known_leq(inner, 1)
 
     def inner_fn(index: Any, reduced: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Chain steps: runs of ops, written down for the card."""
+"""Writes chains, as steps of a program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from torch_spyre.partition.dims import Dim
 
 
 def chains(run: Run, operands: dict[Place, int]) -> list[CoreStep]:
-    """The steps of all cores; those with parts of the same sizes have one together."""
+    """The steps of all cores. Cores with parts of the same sizes share one step."""
     steps = []
     idle = idle_cores(run.links[0].op)
 
@@ -150,14 +150,15 @@ def _product(dims: Sequence[Dim], sizes: dict[str, int]) -> int:
 
 
 def _distance(tensor: Tensor, label: str) -> int:
-    """How far apart neighbours along a dimension lie."""
+    """The distance of neighbours along a dimension."""
     if not tensor.has(label):
         return 0
     return 1 if tensor.stick == label else tensor.stride[label]
 
 
 def _like(tensor: Tensor, elems: int, sizes: dict[str, int]) -> tuple[Tensor, int]:
-    """A dense tensor of the same order, whose offsets number the elements; and how many."""
+    """A dense tensor with the same order of dimensions, whose offsets number the elements; and how
+    many there are."""
     stride = {}
     span = min(elems, sizes[tensor.stick]) if tensor.stick else 1
     for label in sorted(tensor.dims, key=lambda label: tensor.stride[label]):

@@ -58,7 +58,7 @@ class _Checker:
             self.in_lx.append(LxBytes(output.begin, output.end, op.cores))
 
     def end(self) -> None:
-        """What the bundle leaves in LX is there, and nothing was written over it."""
+        """Checks that what the bundle leaves in LX is there, and has not been overwritten."""
         for left in self.bundle.handover.left:
             last = next((known for known in reversed(self.in_lx) if known.meets(left)), None)
             if last is None or not last.covers(left):
@@ -99,7 +99,7 @@ class _Checker:
                 )
 
     def _check_others_wrote(self, op: DeviceOp, region: Region) -> None:
-        """All of it: what a core takes from another it cannot know by itself."""
+        """Checks that other cores have written all that a core takes from them."""
         count = len(region.place.offsets)
         wanted = LxBytes(region.begin, region.end, count)
         if not any(known.covers(wanted) for known in self.in_lx):
@@ -181,7 +181,7 @@ def _check_outputs_apart(op: DeviceOp, output: Region) -> None:
 
 
 def _check_result_is_whole(op: DeviceOp) -> None:
-    """Only a reduction and a product have more to read than places for results."""
+    """Checks that an op that is no reduction and no product has room for all of its results."""
     if op.op.kind not in ("pointwise", "move"):
         return
     for dim in op.dims:

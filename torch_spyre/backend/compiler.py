@@ -14,7 +14,7 @@ from torch_spyre.backend.spyrecode import SpyreCode, write_spyrecode
 
 @dataclass(frozen=True)
 class Compiled:
-    """What was written, and how much it is."""
+    """The program of a bundle, and what it consists of."""
 
     program: bytes
     code: SpyreCode
@@ -31,7 +31,7 @@ def compile_files(files: BundleFiles) -> bytes:
 
 
 def compile_bundle(directory: Path) -> bytes:
-    """The program of a bundle directory, of which nothing but the files is looked at."""
+    """The program of a bundle directory. Nothing but the files in it is looked at."""
     return compile_files(bundle_files(Path(directory)))
 
 

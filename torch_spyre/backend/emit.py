@@ -1,9 +1,9 @@
 """From groups of works to the steps of a program.
 
-What cores do on their parts of memory that all can reach is the same as one core doing it on the
-whole, and the card shares the work of a single step out best: so as long as no scratchpad and no
-loop is involved, works are joined, brought together with what they work on, and made into as few
-passes over memory as can be. The rest runs core by core.
+If all cores work on their parts of device memory, the result is the same as if one core worked on
+the whole; and the software card divides the work of a single step best by itself. So works without
+scratchpads and loops are joined for all cores, moved next to works that they share tensors with,
+and made into as few passes over memory as possible. The rest runs core by core.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def steps_of(bundle: Bundle, groups: list[Group]) -> list[Cores]:
 
 
 def _joined_groups(groups: list[Group]) -> Iterator[Entries]:
-    """The works of groups; of those that need no cores, many together."""
+    """The works of groups. Works that need not run core by core are joined."""
     whole: list[Work] = []
     places: set[Place] = set()
     for group in groups:
@@ -61,7 +61,7 @@ def _joined_groups(groups: list[Group]) -> Iterator[Entries]:
 
 
 def late(entries: Sequence[Work]) -> list[Work]:
-    """Ops that begin a chain directly before what needs their results."""
+    """The works, with those that begin a chain moved directly before what needs their results."""
     made: list[Work] = []  # last first
     for i in reversed(range(len(entries))):
         work, place = entries[i], len(made)
@@ -76,7 +76,7 @@ def late(entries: Sequence[Work]) -> list[Work]:
 
 
 def _continues(work: Work, before: Sequence[Work]) -> bool:
-    """Whether it works on what the last op before that it needs, an elementwise one, has made."""
+    """Whether the last of the works before that it needs is elementwise."""
     for other in reversed(before):
         if work.meets(other):
             return other.is_elementwise
@@ -167,5 +167,5 @@ def _with_loops(entries: Entries, loop: int | None = None) -> Iterator[tuple[Wor
 
 
 def _padded(offsets: tuple[int, ...], cores: int) -> tuple[int, ...]:
-    """Cores beyond those of an op do not run it; their offset is never looked at."""
+    """The offsets for all cores. Cores that do not run an op have any: they are never used."""
     return offsets + (0,) * (cores - len(offsets))

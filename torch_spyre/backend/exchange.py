@@ -22,7 +22,7 @@ LX_BYTES = int(load_machine().value("memory.lx_bytes_per_core"))
 
 
 def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
-    """The steps of all cores; they wait for nobody, so all is there before."""
+    """The steps of all cores. They do not wait, so what they take must have been written before."""
     op = work.op
     source, target = op.tensors
     taken, put = _origins(op, source), _origins(op, target)
@@ -63,7 +63,7 @@ def _size(op: DeviceOp, piece: Piece) -> dict[str, int]:
 
 
 def _origins(op: DeviceOp, tensor: Tensor) -> list[int]:
-    """Where all of the tensor would begin if it went on from each core's part, in bytes."""
+    """For each core, the byte at which the whole tensor would begin, seen from the core's part."""
     cut = op.cut(tensor)
     begins = cut.begins(touch_of(op, tensor).units, tensor.stride)
     apart = LX_BYTES if tensor.held else 0
@@ -74,7 +74,7 @@ def _origins(op: DeviceOp, tensor: Tensor) -> list[int]:
 
 
 def _inside(op: DeviceOp, tensor: Tensor, piece: Piece) -> int:
-    """How far behind its origin a piece begins, in bytes."""
+    """How many bytes behind its origin a piece begins."""
     dims = zip(op.cut(op.tensors[0]).dims, piece.ranges, strict=True)
     place = sum(begin * tensor.stride[dim.label] for dim, (begin, _) in dims)
     return place * tensor.element_bytes

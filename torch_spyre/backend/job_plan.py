@@ -198,10 +198,10 @@ def _disorder(directory: Path, why: str) -> MalformedSpyreCode:
 
 
 def _why_not(steps: Sequence[Execution]) -> str:
-    """What a launch of a plan that this runtime did not write has to say, if anything.
+    """Why a plan cannot be launched here; empty if it can.
 
-    The addresses of a run reach our card with the launch itself, so that the steps which correct
-    a program need no work here; others we cannot carry out.
+    The addresses of a run reach our card with the launch itself. So the commands that correct a
+    program need no work here. Other commands of that kind we cannot carry out.
     """
     for i, step in enumerate(steps):
         if isinstance(step, ComputeOnHost) and not isinstance(step.hcm.get("arguments"), list):

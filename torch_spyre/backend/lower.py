@@ -1,8 +1,8 @@
 """From a device op to the steps that the cores of a card run.
 
-All cores of an op do the same on another part of the tensors, except where the last part of a
-dimension is smaller. So an op becomes one step for each group of cores that have parts of equal
-size; addresses are the schedule's business.
+All cores of an op do the same, each on another part of the tensors; but the last part of a
+dimension may be smaller. So an op becomes one step for each set of cores that have parts of equal
+size. Where the parts begin comes from ``places.py``.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ PartsOfCores = list[tuple[int, ...]]
 def parts_of_cores(op: DeviceOp) -> PartsOfCores:
     """How much of every dimension each core has, padding left out.
 
-    Cores that share a tile of a matrix product, each with its part of K, leave all of K to the
-    first of them: the sum is then the one that a single core would have formed.
+    A cohort shares a part of a matrix product, each core with its own part of K. All of K is left
+    to its first core: so the sum is the one that a single core would have formed.
     """
     by_slice = []
     for dim in op.dims:

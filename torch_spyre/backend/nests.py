@@ -1,4 +1,4 @@
-"""Loop nests over tensors: how the steps of a program walk through them."""
+"""Nests over tensors: how the steps of a program go through them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _loops(dim: Dim, size: int, tensors: list[Tensor]) -> list[Loop]:
 
 
 def _stride(tensor: Tensor, dim: Dim, step: int) -> int:
-    """How far ``step`` indices of a dimension are apart; a multiple or a divisor of a stick."""
+    """The distance of ``step`` indices of a dimension, a multiple or a divisor of a stick."""
     if not tensor.has(dim.label):
         return 0
     if tensor.stick != dim.label:
@@ -36,7 +36,7 @@ def _stride(tensor: Tensor, dim: Dim, step: int) -> int:
 
 
 def _offset(tensor: Tensor, dim: Dim, index: int) -> int:
-    """Where an index of a dimension is, from index 0."""
+    """The distance of an index of a dimension from index 0."""
     if not tensor.has(dim.label):
         return 0
     whole, lane = divmod(index, tensor.unit(dim.label))
@@ -88,7 +88,8 @@ def _merged(loops: list[Loop]) -> list[Loop]:
 
 
 def counter(dims: Sequence[Dim], size: dict[str, int]) -> Tensor:
-    """Not memory but a number: of the line, or of the position in it, that an iteration has."""
+    """A nest that counts instead of going through memory: the line of an iteration, or its position
+    in the line."""
     stride, count = {}, 1
     for dim in reversed(dims):
         stride[dim.label] = count

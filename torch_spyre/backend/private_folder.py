@@ -1,4 +1,4 @@
-"""Folders and files for what this process will believe: only the user, or root, can write there."""
+"""Folders and files that this process can trust: only the user, or root, can write there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafeFolderWarning(UserWarning):
-    """What others can write to is not used."""
+    """A file or folder is not used, because others can write to it."""
 
 
 class _Unsafe(Exception):
@@ -80,12 +80,12 @@ def open_private(path: str) -> int | None:
 
 
 def forget() -> None:
-    """Tell again what was told."""
+    """Give warnings again that were given before."""
     _told.clear()
 
 
 def _tell(text: str) -> None:
-    """Once: a lookup meets the same folder several times."""
+    """Warn, once for each path: a lookup comes across the same folder several times."""
     if text not in _told:
         _told.add(text)
         warnings.warn(text, UnsafeFolderWarning, stacklevel=3)
@@ -157,6 +157,6 @@ def _check_way(folder: str, status: os.stat_result, user: int) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "no folder", folder)
     if status.st_uid not in (0, user):
         raise _Unsafe(f"user {status.st_uid} owns {folder}")
-    # In a folder like /tmp, nobody moves what is another's.
+    # In a folder like /tmp, nobody can move what belongs to another user.
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise _Unsafe(f"everybody can write to {folder}")

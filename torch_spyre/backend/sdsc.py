@@ -178,7 +178,7 @@ class DeviceOp:
 
     @property
     def splits_k(self) -> bool:
-        """Whether several cores, a cohort, share each tile of a matrix product."""
+        """Whether several cores, a cohort, share each part of a matrix product."""
         contracted = self.contracted
         return any(dim.label == contracted and dim.splits > 1 for dim in self.dims)
 
@@ -350,7 +350,7 @@ def _tensor(dsc: Reader, index: int, node: Reader, dims: list[Dim], cores: int) 
     if indirect:
         if stick in indirect or not set(indirect) <= set(order):
             raise node["relatedIndirectAccessAlloc_"].refuse("indices choose whole sticks")
-        # One dimension in memory, however many the index tensor has.
+        # It is one dimension in memory, however many dimensions the index tensor has.
         gathered = node["indirectExtent_"].integer(1), node["indirectStride_"].integer(eps)
         scale |= dict.fromkeys(indirect, REDUCED)
     held = _held(node, order, scale, dims)
@@ -443,7 +443,7 @@ def _order_and_scale(
 def _strides(
     node: Reader, order: list[str], scale: dict[str, int], stick: str, eps: int, dims: Sequence[Dim]
 ) -> dict[str, int]:
-    """As stated, or as they follow from the order of the dimensions and their extents."""
+    """The strides as stated, or as they follow from the order and extents of the dimensions."""
     present = [label for label in order if scale[label] == PRESENT]
     stride = dict.fromkeys(order, 0)
     if "strides_" in node:

@@ -1,7 +1,7 @@
 """The yardstick: a plan of the most value, by OR-Tools' CP-SAT.
 
-Time and addresses are the sides of rectangles that may not overlap. A parent whose place a child
-takes gives up its last moment, but for the part of it that the child does not need.
+Time and addresses are the sides of rectangles that may not overlap. If a child takes the address of
+its parent, the parent gives up its last moment, except for bytes that the child does not need.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ VALUE_STEPS = 10**9  # of the largest value: numbers of the model are whole
 class ExactLayoutSolver(MemoryPlanSolver):
     """Keeps what is worth most, or the best that it found within its limit of time.
 
-    The limit is in CP-SAT's deterministic seconds: work that is counted, by one thread, so a plan
-    does not depend on the machine. After planning, no plan has more value than ``bound``.
+    The limit is in CP-SAT's deterministic seconds: one thread counts its work, so a plan does not
+    depend on the machine. After planning, ``bound`` is a value that no plan exceeds.
     """
 
     def __init__(self, size: int, alignment: int = 128, time_limit: float = 10.0) -> None:
@@ -68,8 +68,8 @@ class _Model:
         self.address: dict[int, Any] = {}
         self._times: list[Any] = []
         self._places: list[Any] = []
-        # By time, what is there: (present, bytes). No two rectangles is the constraint; that they
-        # are not too much together follows from it, but helps to find bounds.
+        # By time, what is there: (present, bytes). The constraint is that no two rectangles
+        # overlap. It follows that all together fit; to say so helps to find bounds.
         self._loads: dict[int, list[tuple[Any, int]]] = defaultdict(list)
         self._births = sorted({buffer.start_time for buffer in layout.buffers})
         self._add_variables()
@@ -114,7 +114,7 @@ class _Model:
                 taken.append(takes)
                 successors[parent].append((child, takes))
             if layout.buffers[child].start_time == layout.buffers[child].end_time - 1:
-                # Of a moment only: it cannot both take a place and leave it.
+                # A buffer of one moment only cannot both take an address and leave it.
                 taken += [takes for _, takes in successors[child]]
             model.add_at_most_one(taken)
         return successors
@@ -150,7 +150,7 @@ class _Model:
                 self._loads[time].append((present, bytes_))
 
     def _maximise_value(self) -> float:
-        """The unit of the objective, whose numbers are whole: values times what is returned."""
+        """Sets the objective, in whole numbers. Returns by what values are multiplied for it."""
         worth = {i: self.layout.buffers[i].worth for i in self.kept if i < self.layout.count}
         whole = all(value == int(value) for value in worth.values())
         scale = 1 if whole else VALUE_STEPS / max(worth.values())

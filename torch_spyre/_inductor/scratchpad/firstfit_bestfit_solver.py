@@ -10,7 +10,7 @@ from torch_spyre._inductor.scratchpad.plan_solver import MemoryPlanSolver
 
 
 class _SortedSolver(MemoryPlanSolver):
-    """In the slot of an in-place parent, else in a gap that the subclass chooses."""
+    """Puts a buffer where an in-place parent is, or else into a gap that the subclass chooses."""
 
     def fill(self, layout: Layout) -> None:
         for i in _by_time_per_use(layout):
@@ -26,21 +26,22 @@ class _SortedSolver(MemoryPlanSolver):
 
 
 class FirstFitLayoutSolver(_SortedSolver):
-    """The lowest gap."""
+    """Chooses the lowest gap."""
 
     def choose(self, free: list[tuple[int, int]]) -> int:
         return free[0][0]
 
 
 class BestFitLayoutSolver(_SortedSolver):
-    """The tightest gap; the lowest of those."""
+    """Chooses the tightest gap, and the lowest of several."""
 
     def choose(self, free: list[tuple[int, int]]) -> int:
         return min(free, key=lambda gap: (gap[1] - gap[0], gap[0]))[0]
 
 
 def _by_time_per_use(layout: Layout) -> list[int]:
-    """Those that live shortest for their uses first, but parents before children."""
+    """The buffers that live shortest for their number of uses come first, but parents before
+    children."""
     children: list[list[int]] = [[] for _ in layout.buffers]
     waits_for = [0] * layout.count
     for child in range(layout.count):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Layout:
-    """Addresses of buffers, such that no two share memory at a time, but for in-place pairs."""
+    """Addresses of buffers. No two share memory at the same time, except in-place pairs."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class Layout:
         return self.limit - max(self.size[i] for i in block)
 
     def free_starts(self, block: Sequence[int]) -> list[tuple[int, int]]:
-        """Where all of a block fits at one address: ranges (first, last), by rising address.
+        """The addresses at which all of a block fits: ranges (first, last), by rising address.
 
-        The members of the block are not placed, and do not get into each other's way.
+        The members of the block are not placed yet; they may share the address.
         """
         size, address, alignment = self.size, self.address, self.alignment
         taken = []  # (last start below, first start above)
@@ -86,7 +86,7 @@ class Layout:
         return None
 
     def in_the_way(self, block: Sequence[int], start: int) -> list[int]:
-        """What a block would hit at an address; itself it does not hit."""
+        """The other buffers that a block would overlap at an address."""
         size, address = self.size, self.address
         hit: dict[int, None] = {}
         for i in block:

@@ -11,12 +11,12 @@ from torch_spyre._inductor.scratchpad.layout import Layout
 
 @dataclass(eq=False)
 class LifetimeBoundBuffer:
-    """A buffer that wants a place in the scratchpad from its first use to its last.
+    """A buffer that could be in the scratchpad, from its first use to its last.
 
     ``uses`` are numbers of ops, rising. A child may lie at the address of one of its
     ``in_place_parents``, whose last use is the child's first: the op reads the one while it writes
     the other. ``value`` is what it saves to have the buffer here, in any unit that all buffers
-    share; without one, the bytes that the uses move. Below zero, it is better off elsewhere.
+    share; without one, the bytes that the uses move. Below zero, it is better placed elsewhere.
     """
 
     name: str
@@ -55,7 +55,7 @@ class MemoryPlanSolver(ABC):
         buffers: list[LifetimeBoundBuffer],
         fixed: Sequence[LifetimeBoundBuffer] = (),
     ) -> list[LifetimeBoundBuffer]:
-        """The same buffers with addresses; None for those that found no place.
+        """The same buffers with addresses; None for those that do not fit.
 
         ``fixed`` ones have their addresses already and keep them. They may be in-place parents.
         """
@@ -104,10 +104,10 @@ def _check(buffers: Sequence[LifetimeBoundBuffer], fixed: Sequence[LifetimeBound
 
 
 class GreedyLayoutSolver(MemoryPlanSolver):
-    """Each buffer when it is born, without looking ahead, as in the public implementation.
+    """Places each buffer when its life begins, without looking ahead, as the public implementation.
 
-    In the slot of an in-place parent; else at address 0; else above all that is alive; else in the
-    lowest gap.
+    It takes the first that fits: where an in-place parent is; address 0; above all that is alive;
+    the lowest gap.
     """
 
     def fill(self, layout: Layout) -> None:

@@ -1,7 +1,7 @@
-"""What a byte of the scratchpad is worth at each moment, where more wants in than fits.
+"""What a byte of the scratchpad is worth at each moment, if not all buffers fit.
 
-Without addresses, keeping the most value is a linear programme with one constraint a moment: all
-that is kept fits. Its prices say which buffers are in the way of others, and bound every plan.
+If addresses did not matter, to keep the most value would be a linear programme with one constraint
+a moment: all that is kept fits. Its prices say which buffers keep out others, and bound every plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = 100_000  # of demands in all rounds together, at most
 
 @dataclass(frozen=True)
 class Demand:
-    """What would be kept from a start to an end (exclusive)."""
+    """Bytes that would be kept from a start to an end (exclusive), and their value."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ def prices(demands: Sequence[Demand], capacity: int, kept: float) -> Prices:
             patience += 1
             if patience == 4:
                 patience, step = 0, step / 2
-        # Too much at a moment makes it dearer, too little cheaper, but nothing is below free.
+        # A moment with too many bytes becomes dearer, one with too few cheaper; none below zero.
         slope = [
             load - capacity if price[t] > 0 or load > capacity else 0
             for t, load in enumerate(accumulate(change[:-1]))

@@ -1,12 +1,13 @@
 """The default solver: as much value as it can keep.
 
-Buffers are packed one after the other, in several orders. Where not all of them fit, prices say who
-is in whose way, and the best orders are changed step by step: something left over comes earlier,
-something in its way later. First for all buffers together, then for regions around what is left
-over, with all else in its place. The best of all is the plan.
+Buffers are packed one after the other, in several orders. If not all of them fit, prices say which
+buffers keep out which others. Then the best orders are changed step by step: a buffer that was left
+over comes earlier, one that kept it out later. That is done for all buffers together, and then for
+regions around the buffers that are left over, with all others where they are. The best of all
+placements is the plan.
 
-What ends the search is a number of placements, not a clock, and chance has a fixed seed: a plan
-does not depend on the machine.
+The search ends after a number of placements, not by a clock, and random numbers have a fixed seed:
+a plan does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SEED = 1
 
 
 class ValueLayoutSolver(MemoryPlanSolver):
-    """Keeps what is worth most, as far as it finds out in bounded time."""
+    """Keeps what is worth most, as far as it finds that out in bounded time."""
 
     def fill(self, layout: Layout) -> None:
         _Search(layout).run()
@@ -53,7 +54,7 @@ def _tightest(free: list[tuple[int, int]]) -> int:
 
 @dataclass(frozen=True)
 class _Traits:
-    """What orders look at."""
+    """What the orders sort buffers by."""
 
     born: int
     span: int
@@ -117,7 +118,7 @@ class _Search:
             self._improve_regions()
 
     def _find_prices(self) -> float:
-        """Sets the rents, and returns what no plan exceeds."""
+        """Sets the rents, and returns a value that no plan exceeds."""
         # May leave their last moment to a child.
         parents = {parent for i in self.planned for parent in self.layout.parents[i]}
         demands = []
@@ -150,7 +151,7 @@ class _Search:
                 tried.add(region)
 
     def _region(self, center: int) -> tuple[int, ...]:
-        """A buffer and what is nearest to it in time, of what may be moved."""
+        """A buffer and those that are nearest to it in time, as far as they may be moved."""
         found = {center: None}
         queue = [center]
         buffers = self.layout.buffers
@@ -169,7 +170,7 @@ class _Search:
     # ------------------------------------------------------------------------------------ orders
 
     def _improve(self, buffers: Sequence[int], packs: int) -> bool:
-        """Pack some buffers anew, with all others where they are. Whether more is kept."""
+        """Pack some buffers anew, with all others where they are. Returns whether more is kept."""
         address = self.layout.address
         everything = sum(self.worth[i] for i in buffers)
         before = best = self._kept(buffers)
@@ -209,7 +210,8 @@ class _Search:
         return best > before
 
     def _changed(self, order: Sequence[Block], failed: Sequence[int]) -> list[Block]:
-        """Something that was left over earlier, or in the turn of something in its way."""
+        """Another order: a block that was left over comes earlier, or in the turn of a block that
+        may have kept it out, which then comes later."""
         chance = self.chance
         changed = list(order)
         turn = chance.choice(failed)
@@ -247,7 +249,7 @@ class _Search:
     # ----------------------------------------------------------------------------------- packing
 
     def _blocks(self, buffers: Sequence[int]) -> list[Block]:
-        """What of a chain is among the buffers, together."""
+        """The buffers, those of one in-place chain together."""
         block_of: dict[int, list[int]] = {}  # by its last buffer
         for i in sorted(buffers, key=lambda i: (self.layout.buffers[i].start_time, i)):
             parent = self.parent[i]
@@ -256,7 +258,7 @@ class _Search:
         return [tuple(block) for block in block_of.values()]
 
     def _pack(self, buffers: Sequence[int], order: Sequence[Block], choose: Choose) -> float:
-        """The value that is kept of some buffers, placed in an order."""
+        """Places some buffers in an order; returns the value that is kept."""
         for i in buffers:
             self.layout.address[i] = None
         for block in order:
