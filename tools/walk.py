@@ -130,7 +130,9 @@ def members(unit: str) -> list[str]:
     """The files of a translation unit: CMake joins several of csrc."""
     if not unit.startswith("unity_"):
         return [unit]
-    joined = next((ROOT / "build" / "dev").glob(f"torch_spyre/csrc/**/{unit}"))
+    joined = next((ROOT / "build" / "dev").glob(f"torch_spyre/csrc/**/{unit}"), None)
+    if joined is None:
+        raise FileNotFoundError(f"build/dev has no {unit}: run make build")
     return re.findall(r'#include ".*/(.+)"', joined.read_text())
 
 
@@ -194,44 +196,49 @@ class FirstCalls:
     """Breakpoints where the functions of the libraries begin."""
 
     def __init__(self) -> None:
+        self.library: ctypes.CDLL | None = None
+        self.files: list[str] = []
+
+    def watch(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             library = Path(folder) / "first_calls.so"
             source = Path(__file__).with_name("first_calls.cpp")
             flags = ["-std=c++20", "-O1", "-shared", "-fPIC"]
             run(os.environ.get("CXX", "c++"), *flags, str(source), "-o", str(library))
-            self.library = ctypes.CDLL(str(library))
-        self.files: list[str] = []
-
-    def watch(self) -> None:
+            calls = ctypes.CDLL(str(library))
         places: dict[int, str] = {}
         for pattern, sources in LIBRARIES.items():
             for library in ROOT.glob(pattern):
-                base = self._open_pages(library)
+                base = open_pages(calls, library)
                 places |= {base + f.address: f.file for f in functions(library, sources)}
         addresses = sorted(places)
         self.files = [places[address] for address in addresses]
-        self.library.watch((ctypes.c_void_p * len(addresses))(*addresses), len(addresses))
-
-    def _open_pages(self, library: Path) -> int:
-        """Returns where the library begins."""
-        begins = []
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            if line.endswith(f" {library}"):
-                span, rights, *_ = line.split()
-                begin, end = (int(address, 16) for address in span.split("-"))
-                begins.append(begin)
-                size = ctypes.c_size_t(end - begin)
-                if "x" in rights and not self.library.open_pages(ctypes.c_void_p(begin), size):
-                    raise OSError(f"{library}: its code cannot be made writable")
-        return min(begins)
+        calls.watch((ctypes.c_void_p * len(addresses))(*addresses), len(addresses))
+        self.library = calls
 
     def count(self) -> int:
-        return int(self.library.calls())
+        return int(self.library.calls()) if self.library else 0
 
     def stop(self) -> list[str]:
         """The files of the functions that were called, in order."""
+        if self.library is None:
+            return []
         self.library.stop()
         return [self.files[self.library.call(n)] for n in range(self.count())]
+
+
+def open_pages(calls: ctypes.CDLL, library: Path) -> int:
+    """Lets code of a library be changed. Returns where the library begins."""
+    begins = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(f" {library}"):
+            span, rights, *_ = line.split()
+            begin, end = (int(address, 16) for address in span.split("-"))
+            begins.append(begin)
+            size = ctypes.c_size_t(end - begin)
+            if "x" in rights and not calls.open_pages(ctypes.c_void_p(begin), size):
+                raise OSError(f"{library}: its code cannot be made writable")
+    return min(begins)
 
 
 def trace(start: str, walk: str) -> list[str]:
