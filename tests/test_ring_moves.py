@@ -28,7 +28,7 @@ from kernels import c0, c1, check_result, exchange, files_of, resliced
 
 from torch_spyre._C import _Program
 from torch_spyre._inductor import config
-from torch_spyre._inductor.planning import SETTLE, divide_work, plan_kernel, ring_moves
+from torch_spyre._inductor.planning import SETTLE, divide_work, plan_kernel
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lx import place_in_lx
 from torch_spyre._inductor.planning.prices import OpPrices, effort_of, in_lx
@@ -478,8 +478,9 @@ def test_copies_between_any_splits_of_ops(sizes, data):
     with config.patch(lx_planning=False):
         plain = plan_kernel(kernel_ops(sizes))
     ops = with_splits(planned(kernel_ops(sizes)), data.draw)
-    with mock.patch.object(ring_moves._Exchange, "pays", return_value=True):
-        best = exchange_parts(place_in_lx(ops))
+    for each in ops:
+        each.over_ring = frozenset(range(len(each.inputs)))
+    best = exchange_parts(place_in_lx(ops))
     kernel = kernel_of(best)
     assert_planned_as_counted(best, kernel)
     event(f"{sum(bool(each.held) for each in best)} copies")

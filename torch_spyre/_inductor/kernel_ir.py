@@ -129,6 +129,7 @@ class KernelOp:
     hints: tuple[Hint, ...] = ()  # of the user, outermost first
     dims: dict[str, DimParts] = field(default_factory=dict)  # of loops whose names are known
     last_tile: bool = False  # of several; smaller than the first
+    over_ring: frozenset[int] = frozenset()  # inputs of which it wants other parts than cores have
 
     @property
     def reduced(self) -> list[str]:

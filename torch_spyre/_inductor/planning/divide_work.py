@@ -40,12 +40,13 @@ OP_US = price(OpCost()).total / 1e3  # that any op takes
 def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     """Gives every op its splits, and its loops an order: neighbouring cores share the last ones.
 
-    Needs final layouts, and the loops of products in order, which they keep.
+    Says which inputs are to come over the ring. Needs final layouts, and the loops of products in
+    order, which they keep.
     """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
     asked = _asked(ops)
     moving = movable(ops)
-    beam = [_State(0.0, 0.0, {}, {})]
+    beam = [_State(0.0, 0.0, {}, {}, frozenset())]
     for time, op in enumerate(ops):
         gone = {a.buffer for a in (*op.inputs, op.output) if last_use[a.buffer] == time}
         step = _Step(asked[time], moving, gone, _next_reader(asked, time), lx_available())
@@ -53,7 +54,7 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
     state: _State | None = beam[0]
     for op in reversed(ops):
         assert state is not None
-        op.splits = dict(state.splits)
+        op.splits, op.over_ring = dict(state.splits), state.over_ring
         op.space = {symbol: op.space[symbol] for symbol in op.splits}
         state = state.before
     return ops
@@ -124,6 +125,7 @@ class _State:
     expected: float  # microseconds more, because ops to come cannot agree with all
     homes: dict[Buffer, _Home]  # of what later ops need
     splits: Splits  # of the last op
+    over_ring: frozenset[int]  # inputs of it that come from core to core
     before: _State | None = None
 
     @property
@@ -245,6 +247,7 @@ def _with_op(state: _State, step: _Step, splits: Splits) -> _State:
     footprints = shape.footprints(splits)
     homes, cost = dict(state.homes), state.cost
     in_lx: set[int] = set()
+    over_ring: set[int] = set()
     for position, access in enumerate(shape.op.inputs):
         home, want = homes.get(access.buffer), footprints[position]
         if home is None:
@@ -258,6 +261,8 @@ def _with_op(state: _State, step: _Step, splits: Splits) -> _State:
             homes[access.buffer] = replace(home, copies=(*home.copies, want))
             cost += copy + WAIT_US
         in_lx.add(position)
+        if want != home.footprint:
+            over_ring.add(position)
     for buffer in step.gone:
         homes.pop(buffer, None)
     output = shape.op.output.buffer
@@ -268,7 +273,7 @@ def _with_op(state: _State, step: _Step, splits: Splits) -> _State:
             in_lx.add(len(footprints) - 1)
             homes[output] = home
     cost += prices.microseconds(splits, in_lx) * shape.op.times
-    return _State(cost, 0.0, homes, splits, state)
+    return _State(cost, 0.0, homes, splits, frozenset(over_ring), state)
 
 
 def _fits(homes: list[_Home], room: int) -> bool:

@@ -1,19 +1,20 @@
 """Copies of intermediates from the parts that cores have to the parts that they want next.
 
 Ops that cannot agree on the parts of a buffer would meet in device memory: written by the one, read
-by the other. Instead it may stay in the scratchpads, with an ``identity`` in between by which every
-core takes its new part over the ring from those that have it.
+by the other. Where ``divide_work`` found it cheaper, the buffer stays in the scratchpads, with an
+``identity`` in between by which every core takes its new part over the ring from those that have
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.lx import place_in_lx
-from torch_spyre._inductor.planning.prices import OpPrices, effort_of, lx_available
+from torch_spyre._inductor.planning.prices import effort_of, lx_available
 from torch_spyre._inductor.planning.ring_copies import Reads, RingCopies, movable
 from torch_spyre.partition.dims import STICK_BYTES
 
@@ -23,33 +24,17 @@ class _Exchange:
     """A buffer, and the copies of it that readers have instead."""
 
     buffer: Buffer
-    touching: list[KernelOp]  # its writer and its readers
     copies: list[tuple[KernelOp, Reads]]
 
     @property
-    def buffers(self) -> set[Buffer]:
-        """What has to be in LX for it."""
-        return {self.buffer, *(copy.output.buffer for copy, _ in self.copies)}
-
-    def pays(self, in_lx: Collection[Buffer]) -> bool:
-        """Whether it takes less effort than device memory, and no longer, if these are in LX."""
-        buffers = self.buffers
-        effort = time = 0.0
-        for op in dict.fromkeys((*self.touching, *(copy for copy, _ in self.copies))):
-            prices = OpPrices(OpShape(op))
-            touched = [access.buffer for access in prices.shape.accesses]
-            now = {i for i, buffer in enumerate(touched) if buffer in in_lx}
-            effort += prices.effort(op.splits, now)
-            time += prices.microseconds(op.splits, now)
-            if not op.held:
-                then = {i for i in now if touched[i] not in buffers}
-                effort -= prices.effort(op.splits, then)
-                time -= prices.microseconds(op.splits, then)
-        return effort < 0 and time <= 0
+    def is_in_lx(self) -> bool:
+        """All of it: else the copies would not be between scratchpads."""
+        buffers = (self.buffer, *(copy.output.buffer for copy, _ in self.copies))
+        return all(buffer.lx is not None for buffer in buffers)
 
     def apply(self, ops: list[KernelOp]) -> None:
         for copy, reads in self.copies:
-            ops.insert(min(ops.index(op) for op in _ops(reads)), copy)
+            ops.insert(min(ops.index(op) for op, _ in reads), copy)
             _redirect(reads, copy.output.buffer)
 
     def undo(self, ops: list[KernelOp]) -> None:
@@ -58,64 +43,50 @@ class _Exchange:
             _redirect(reads, self.buffer)
 
 
-def _ops(reads: Reads) -> Iterator[KernelOp]:
-    return (op for op, _ in reads)
-
-
 def _redirect(reads: Reads, buffer: Buffer) -> None:
     for op, position in reads:
         op.inputs[position] = Access(buffer, op.inputs[position].index)
 
 
 def exchange_parts(ops: list[KernelOp]) -> list[KernelOp]:
-    """The ops with copies between cores where these pay. Needs splits; needs and gives homes."""
-    tried = list(_exchanges(ops))
-    if not tried:
+    """The ops with the copies that ``divide_work`` counts on, as far as LX has room for them.
+
+    Needs splits; needs and gives homes.
+    """
+    made = list(_exchanges(ops))
+    if not made:
         return ops
     touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
     homes = {buffer: (buffer.lx, buffer.why_not) for buffer in touched}
-    at_home, effort = _at_home(ops), effort_of(ops)
-    found, ops = ops, list(ops)
-    for each in tried:
-        each.apply(ops)
-    hoped = at_home.union(*(each.buffers for each in tried))
-    kept = [each for each in tried if each.pays(hoped)]
-    while True:
-        for each in tried:
-            if each not in kept:
-                each.undo(ops)
-        tried = kept
-        if not tried:
-            break
-        now = _at_home(place_in_lx(ops))
-        kept = [each for each in tried if each.buffers <= now and each.pays(now)]
-        if len(kept) == len(tried):
-            # Either nothing had to leave LX for it, or it is worth that.
-            if at_home <= now or effort_of(ops) < effort:
-                return ops
-            kept = []
+    effort, with_copies = effort_of(ops), list(ops)
+    for each in made:
+        each.apply(with_copies)
+    while made:
+        place_in_lx(with_copies)
+        without_room = [each for each in made if not each.is_in_lx]
+        if not without_room:
+            stay = all(buffer.lx is not None for buffer, (lx, _) in homes.items() if lx is not None)
+            # Something may have to leave LX for it, if it is worth that.
+            if stay or effort_of(with_copies) < effort:
+                return with_copies
+            without_room = made
+        for each in without_room:
+            each.undo(with_copies)
+        made = [each for each in made if each not in without_room]
     for buffer, home in homes.items():
         buffer.lx, buffer.why_not = home
-    return found
-
-
-def _at_home(ops: list[KernelOp]) -> set[Buffer]:
-    """What is in LX."""
-    touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
-    return {buffer for buffer in touched if buffer.lx is not None}
+    return ops
 
 
 def _exchanges(ops: list[KernelOp]) -> Iterator[_Exchange]:
-    """All that could be."""
     shapes: dict[KernelOp, OpShape] = {}
     for buffer, (writer, reads) in movable(ops).items():
-        if buffer.lx is not None:
-            continue
-        touching = [writer, *_ops(reads)]
-        shapes |= {op: OpShape(op) for op in touching if op not in shapes}
-        copies = _copies(writer, reads, shapes)
-        if copies:
-            yield _Exchange(buffer, touching, copies)
+        if buffer.lx is None and any(position in op.over_ring for op, position in reads):
+            touching = [writer, *(op for op, _ in reads)]
+            shapes |= {op: OpShape(op) for op in touching if op not in shapes}
+            copies = _copies(writer, reads, shapes)
+            if copies:
+                yield _Exchange(buffer, copies)
 
 
 def _copies(
