@@ -29,6 +29,7 @@ from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.planning import plan_kernel
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.divide_work import divide_work
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.tile import Tiles, coarse_tile
 
@@ -245,7 +246,7 @@ def test_ops_in_loops_over_tiles(short, make_ops, x, y, want):
         ops = through(LAYOUTS, make_ops())
         ops = coarse_tile(ops, [Tiles(4, dict.fromkeys(ops, A))])
         ops = through([chunk_large_tensors, divide_work], ops)
-        return kernel_of(ops)
+        return kernel_of(place_in_pool(ops))
 
     with config.patch(chunk_large_tensors=False), pytest.raises(Unsupported, match="would span"):
         make()

@@ -30,6 +30,7 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.op_spec import LoopSpec
 from torch_spyre._inductor.planning import SETTLE, plan_kernel
 from torch_spyre._inductor.planning.footprints import OpShape
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.prices import OpPrices, in_lx
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.variants import best_variant
@@ -375,7 +376,7 @@ def test_plans_are_judged_by_what_a_launch_counts(ops):
     fields += ["ring_bytes", "ring_link_bytes", "ring_hops"]
     with config.patch(dxp_lx_frac_avail=0.93):
         best = best_variant(through(SETTLE, ops))
-    kernel = kernel_of(best)
+    kernel = kernel_of(place_in_pool(best))
     accounts = accounts_of(parse_bundle(bundle_of(kernel)))
     assert len(accounts) == len(best)
     for account, each in zip(accounts, best, strict=True):

@@ -36,6 +36,7 @@ from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.elide_copies import elide_copies
 from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.order import products_first
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.products import write_out_products
 from torch_spyre._inductor.planning.realign import expressible, realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
@@ -174,7 +175,7 @@ def test_conversions_are_done_by_neighbours():
     x, w = torch.randn(4, 70).half(), torch.randn(70).half()
     folded = run_on_card(plan_kernel(widened_sum()), x=x, w=w)["out"]
     untouched = through([p for p in SETTLE if p is not fold_casts], widened_sum())
-    apart = run_on_card(kernel_of(untouched), x=x, w=w)["out"]
+    apart = run_on_card(kernel_of(place_in_pool(untouched)), x=x, w=w)["out"]
     assert torch.equal(folded, apart)
 
 

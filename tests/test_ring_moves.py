@@ -31,6 +31,7 @@ from torch_spyre._inductor import config
 from torch_spyre._inductor.planning import SETTLE, divide_work, plan_kernel
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lx import place_in_lx
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.prices import OpPrices, effort_of, in_lx
 from torch_spyre._inductor.planning.ring_copies import RingCopies
 from torch_spyre._inductor.planning.ring_moves import exchange_parts
@@ -481,7 +482,7 @@ def test_copies_between_any_splits_of_ops(sizes, data):
     for each in ops:
         each.over_ring = frozenset(range(len(each.inputs)))
     best = exchange_parts(place_in_lx(ops))
-    kernel = kernel_of(best)
+    kernel = kernel_of(place_in_pool(best))
     assert_planned_as_counted(best, kernel)
     event(f"{sum(bool(each.held) for each in best)} copies")
     torch.manual_seed(0)

@@ -30,6 +30,7 @@ from torch_spyre._inductor.planning.auto_tile import tilings
 from torch_spyre._inductor.planning.chunk import chunk_large_tensors
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.order import products_first
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.tile import NotTileable, Tiles, coarse_tile
 from torch_spyre._inductor.views import LinearIndex
@@ -45,7 +46,7 @@ def tiles(ops, symbol, count, *inner):
 
 def kernel(ops):
     ops = through(REST, ops)
-    return kernel_of(ops)
+    return kernel_of(place_in_pool(ops))
 
 
 def interpret_loops(ops, storages, depth=0, where=None):

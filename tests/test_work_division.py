@@ -35,7 +35,7 @@ from torch_spyre._inductor.planning import plan_kernel
 from torch_spyre._inductor.planning.dead_ops import drop_dead_ops
 from torch_spyre._inductor.planning.divide_work import divide_work
 from torch_spyre._inductor.planning.footprints import OpShape
-from torch_spyre._inductor.planning.pool import plan_pool
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.prices import OpPrices
 from torch_spyre._inductor.planning.specs import kernel_of
 
@@ -179,7 +179,7 @@ def test_what_follows_a_product_is_computed_where_its_tiles_are(sizes):
 def test_cores_that_share_a_tile_of_a_product_are_waited_for():
     ops = through([*LAYOUTS, divide_work], product_and_more(1, 1024, 4096))
     ops[0].splits[C] = 2
-    kernel = kernel_of(ops)
+    kernel = kernel_of(place_in_pool(ops))
     assert groups_of(kernel) == [["batchmatmul"], ["exp", "neg"]]
 
 
@@ -244,14 +244,14 @@ def chains(draw):
 def test_live_intermediates_never_share_memory(ops, planning):
     ops = through([drop_dead_ops, *LAYOUTS, divide_work], ops)
     with config.patch(hbm_planning=planning):
-        places, size = plan_pool(ops)
+        size = kernel_of(place_in_pool(ops)).pool_bytes
     spans = {}
     for time, each in enumerate(ops):
         for access in (*each.inputs, each.output):
             if access.buffer.local:
                 spans.setdefault(access.buffer, []).append(time)
     bytes_of = {b: 128 * math.prod(b.layout.device_size[:-1]) for b in spans}
-    assert set(places) == set(spans)
+    places = {b: b.pool for b in spans}
     assert size <= sum(bytes_of.values())
     for one, other in itertools.combinations(spans, 2):
         apart = (places[one] + bytes_of[one] <= places[other]
@@ -274,8 +274,8 @@ def test_live_intermediates_never_share_memory(ops, planning):
 def test_nobody_waits_for_memory_that_is_used_again(ops):
     ops = through([drop_dead_ops, *LAYOUTS, divide_work], ops)
     with config.patch(hbm_planning=False):
-        apart = groups_of(kernel_of(ops))
-    assert groups_of(kernel_of(ops)) == apart
+        apart = groups_of(kernel_of(place_in_pool(ops)))
+    assert groups_of(kernel_of(place_in_pool(ops))) == apart
 
 
 def test_a_chain_of_ops_lives_in_one_place():

@@ -92,6 +92,7 @@ class Buffer:
     clone: bool = False  # a copy of what comes from outside, made to be in LX
     lx: int | None = None  # where it is in the scratchpads of the cores, if it is there
     why_not: str = ""  # if it is not
+    pool: int | None = None  # where it is in the pool, if it is there
 
     @property
     def format(self) -> DataFormats:

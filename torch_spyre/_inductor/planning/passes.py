@@ -22,6 +22,7 @@ from torch_spyre._inductor.planning.fold_casts import fold_casts
 from torch_spyre._inductor.planning.hinted import tile_as_hinted
 from torch_spyre._inductor.planning.lx import place_in_lx
 from torch_spyre._inductor.planning.order import products_first
+from torch_spyre._inductor.planning.pool import place_in_pool
 from torch_spyre._inductor.planning.products import write_out_products
 from torch_spyre._inductor.planning.realign import realign
 from torch_spyre._inductor.planning.restickify import insert_restickifies
@@ -48,8 +49,10 @@ AGREE: list[Pass] = [cut_alike, clone_inputs]
 ARRANGE: list[Pass] = [products_first, chunk_large_tensors]
 # Over which cores loops are split; what is in LX, and how it gets there.
 PLACE: list[Pass] = [divide_work, place_in_lx, share_reads, drop_clones, exchange_parts]
+# Of the plan that is taken, kernel by kernel.
+FINISH: list[Pass] = [place_in_pool]
 
-PASSES = [*SETTLE, *AGREE, *ARRANGE, *PLACE]
+PASSES = [*SETTLE, *AGREE, *ARRANGE, *PLACE, *FINISH]
 
 
 def through(passes: Sequence[Pass], ops: list[KernelOp]) -> list[KernelOp]:

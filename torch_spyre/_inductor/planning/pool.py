@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch_spyre._inductor import config
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Buffer, KernelOp
+from torch_spyre._inductor.kernel_ir import KernelOp
 from torch_spyre._inductor.planning.lives import REST, Life, lives
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, lowest_peak
 from torch_spyre.machine import load as load_machine
@@ -19,8 +19,8 @@ from torch_spyre.machine import load as load_machine
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 
-def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
-    """Places of the locals that are not in LX, and the bytes of the pool. Needs splits."""
+def place_in_pool(ops: list[KernelOp]) -> list[KernelOp]:
+    """Says of every intermediate that is not in LX where in the pool it is. Needs splits."""
     found = [life for life in lives(ops) if life.buffer.lx is None]
     places, peak = lowest_peak(_buffers(found, REST if config.hbm_planning else len(ops)))
     if peak > SEGMENT_BYTES and config.hbm_planning:
@@ -30,7 +30,9 @@ def plan_pool(ops: list[KernelOp]) -> tuple[dict[Buffer, int], int]:
             f"the intermediates of the kernel need {peak} bytes, more than a segment",
             hint="compile smaller parts of the model, or smaller tensors",
         )
-    return {life.buffer: place for life, place in zip(found, places, strict=True)}, peak
+    for life, place in zip(found, places, strict=True):
+        life.buffer.pool = place
+    return ops
 
 
 def _buffers(found: Sequence[Life], rest: int) -> list[LifetimeBoundBuffer]:

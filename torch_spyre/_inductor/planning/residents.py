@@ -11,11 +11,10 @@ from torch_spyre.backend.program import LxBytes
 
 def residents(
     ops: list[KernelOp],
-    pool: Mapping[Buffer, int],
     found: Mapping[Buffer, LxBytes],
     left: Mapping[Buffer, LxBytes],
 ) -> list[Resident]:
-    """Every intermediate in the order of first use; ``pool`` has addresses.
+    """Every intermediate in the order of first use. Needs homes.
 
     What is ``found`` lives from the first op on, what is ``left`` to the last.
     """
@@ -33,7 +32,7 @@ def residents(
             where, address, size, why = "lx", begin, end - begin, ""
         else:
             assert life is not None
-            where, address, size, why = "pool", pool.get(buffer, 0), life.bytes, buffer.why_not
+            where, address, size, why = "pool", buffer.pool or 0, life.bytes, buffer.why_not
             if buffer.lx is not None:
                 where, address, size = "lx", buffer.lx, life.bytes_of_core
         fields = (where, address, first, last, why, across)

@@ -10,9 +10,8 @@ from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.errors import Unsupported
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
 from torch_spyre._inductor.op_spec import KernelEntry, LoopSpec, OpSpec, TensorArg
-from torch_spyre._inductor.planning.accesses import MATMUL, stick_symbol
+from torch_spyre._inductor.planning.accesses import MATMUL, device_bytes, stick_symbol
 from torch_spyre._inductor.planning.kernel import Kernel
-from torch_spyre._inductor.planning.pool import plan_pool
 from torch_spyre._inductor.planning.residents import residents
 from torch_spyre._inductor.views import Coordinate, Term, device_coordinates
 from torch_spyre.backend.program import Handover, LxBytes
@@ -26,21 +25,22 @@ def kernel_of(
     found: Mapping[Buffer, LxBytes] = MappingProxyType({}),
     left: Mapping[Buffer, LxBytes] = MappingProxyType({}),
 ) -> Kernel:
-    """The kernel that runs the ops. Needs splits; locals that are not in LX are in the pool.
+    """The kernel that runs the ops. Needs splits and homes.
 
     What is ``found`` in LX is there when it begins, what is ``left`` stays when it ends.
     """
-    pool, pool_bytes = plan_pool(ops)
+    touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
+    pool = {buffer: buffer.pool for buffer in touched if buffer.pool is not None}
+    pool_bytes = max((place + device_bytes(buffer) for buffer, place in pool.items()), default=0)
     args = _arguments(ops)
     numbers = {buffer: i for i, buffer in enumerate(args)}
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
     places = {buffer: {"hbm": (i + shift) * SEGMENT_BYTES} for buffer, i in numbers.items()}
     places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
-    touched = {a.buffer for op in ops for a in (*op.inputs, op.output)}
     places |= {buffer: {"lx": buffer.lx} for buffer in touched if buffer.lx is not None}
     specs = [(op.loops, _spec(op, numbers, places)) for op in ops]
     handover = Handover([*found.values()], [*left.values()])
-    seen = residents(ops, pool, found, left)
+    seen = residents(ops, found, left)
     return Kernel(_nested(specs, 0), args, pool_bytes, seen, handover)
 
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.kernel import Kernel
-from torch_spyre._inductor.planning.passes import AGREE, ARRANGE, PLACE, through
+from torch_spyre._inductor.planning.passes import AGREE, ARRANGE, FINISH, PLACE, through
 from torch_spyre._inductor.planning.prices import effort_of
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.variants import best_variant, copied
@@ -34,7 +34,7 @@ def plan_kernels(kernels: Sequence[list[KernelOp]], between: Collection[str] = (
         cut = _cut(_planned(joint), between, len(kernels))
         if cut is not None and cut.effort < sum(map(effort_of, apart)):
             return cut.kernels()
-    return [kernel_of(ops) for ops in apart]
+    return [kernel_of(through(FINISH, ops)) for ops in apart]
 
 
 def _joined(kernels: Sequence[list[KernelOp]], between: Collection[str]) -> list[KernelOp]:
@@ -90,7 +90,7 @@ class _Cut:
         found = [b for b, (first, last) in self.lives.items() if first < number <= last]
         left = [b for b, (first, last) in self.lives.items() if first <= number < last]
         return kernel_of(
-            ops,
+            through(FINISH, ops),
             {buffer: self.places[buffer] for buffer in found},
             {buffer: self.places[buffer] for buffer in left},
         )
