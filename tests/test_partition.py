@@ -10,6 +10,7 @@ from torch_spyre.ops.table import OPS
 from torch_spyre.partition.demand import Touch, demand, ring_parts
 from torch_spyre.partition.dims import Cut, Dim, slices_of_cores
 from torch_spyre.partition.ring import load
+from torch_spyre.partition.steps import Step, merged
 
 LABELS = ("rows", "columns", "inner")
 
@@ -124,6 +125,31 @@ def test_a_product_asks_for_rows_of_the_core_with_most(work):
     cost = demand(OPS["batchmatmul"], cut, [Touch(64, each) for each in units], ())
     assert cost.points == max(map(len, cores))
     assert cost.rows == max(map(len, hands["rows"]))
+
+
+STRIDES, COUNTS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]), st.integers(1, 4)
+STEPS = st.lists(st.builds(Step, STRIDES, COUNTS, st.none()))
+
+
+def places(steps):
+    """How often steps come by each place."""
+    ways = itertools.product(*(range(0, s.stride * s.number, s.stride) for s in steps))
+    return sorted(map(sum, ways))
+
+
+@given(STEPS.filter(lambda steps: math.prod(step.number for step in steps) < 1000), st.randoms())
+def test_steps_come_by_the_same_places_in_whatever_order_they_are_merged(steps, random):
+    found = merged(steps)
+    assert places(found) == places(steps)
+    assert all(step.number > 1 for step in found)
+    assert merged(found) == found == merged(random.sample(steps, len(steps)))
+
+
+def test_a_dimension_seen_as_two_is_the_same_shape():
+    """Uneven parts are compared core by core."""
+    assert merged([Step(4096, 4), Step(128, 32)]) == (Step(128, 128),)
+    assert merged([Step(8192, 4), Step(128, 32)]) != (Step(128, 128),)
+    assert merged([Step(128, 3, (3, 2))]) != merged([Step(128, 3)])
 
 
 @given(works(32), st.data())

@@ -9,7 +9,6 @@ from torch_spyre._C import _Program
 from torch_spyre._inductor.op_spec import LoopSpec
 from torch_spyre.backend.bundle import BundleFiles, parse_bundle
 from torch_spyre.backend.compiler import compile_files
-from torch_spyre.backend.places import Axis, _pattern
 from torch_spyre.backend.schedule import groups, works
 
 ROWS = space(c0=(128, 4), c1=(192, 1))
@@ -81,17 +80,6 @@ def test_overwriting_what_others_still_read_waits():
     run(files, [x, out])
     assert torch.equal(out.cpu(), expected[0].cpu())
     assert torch.equal(x.cpu(), expected[1].cpu())
-
-
-def test_a_dimension_seen_as_two_is_the_same_place():
-    """4 x 32 rows and 128 rows are the same sticks; uneven parts are compared core by core."""
-    assert _pattern([Axis(4096, 4, (4,)), Axis(128, 32, (32,))]) == _pattern(
-        [Axis(128, 128, (128,))]
-    )
-    assert _pattern([Axis(8192, 4, (4,)), Axis(128, 32, (32,))]) != _pattern(
-        [Axis(128, 128, (128,))]
-    )
-    assert _pattern([Axis(128, 5, (3, 2))]) != _pattern([Axis(128, 6, (3,))])
 
 
 def test_cohorts_wait_on_both_sides():

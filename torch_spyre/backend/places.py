@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,8 @@ from torch_spyre.backend.errors import MalformedBundle
 from torch_spyre.backend.program import MAX_OPERANDS, SCRATCHPAD
 from torch_spyre.backend.sdsc import CARD_BYTES, DeviceOp, Tensor
 from torch_spyre.machine import load as load_machine
-from torch_spyre.partition.dims import STICK_BYTES, Cut
+from torch_spyre.partition.dims import STICK_BYTES, Cut, units
+from torch_spyre.partition.steps import Step, merged
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 TENSOR_SEGMENTS = int(load_machine().value("memory.tensor_segments"))
@@ -112,9 +112,6 @@ def _argument(bundle: Bundle, parameter: str) -> int:
 
 # ---------------------------------------------------------------------------------------- regions
 
-Pattern = tuple[tuple[int, tuple[int, ...]], ...]
-Steps = list[tuple[int, int]]  # (stride in bytes, count), largest stride first
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -123,6 +120,11 @@ class Axis:
     stride: int  # bytes
     count: int  # of all cores together
     parts: tuple[int, ...]  # one a core; a single number if all are equal
+
+    @property
+    def step(self) -> Step:
+        """Of a core."""
+        return Step(self.stride, max(self.parts), self.parts if len(self.parts) > 1 else None)
 
 
 @dataclass
@@ -137,7 +139,7 @@ class Region:
     core_bytes: int  # from the first to the last byte of one core in one iteration
     begin: int  # bytes
     end: int
-    pattern: Pattern  # equal: every core touches the same sticks, seen from its start
+    pattern: tuple[Step, ...]  # equal: every core touches the same sticks, seen from its start
 
     def overlaps(self, other: Region) -> bool:
         """Whether the two may have a stick in common."""
@@ -155,32 +157,26 @@ class Region:
     def origin(self) -> int | None:
         """Where the tensor begins, if every core starts where its slices lie in it."""
         op, tensor = self.op, self.tensor
-        units = {dim.label: tensor.unit(dim.label) for dim in op.dims if tensor.has(dim.label)}
-        begins = Cut(op.dims, op.slices).begins(units, tensor.stride)
+        along = {dim.label: tensor.unit(dim.label) for dim in op.dims if tensor.has(dim.label)}
+        begins = Cut(op.dims, op.slices).begins(along, tensor.stride)
         offsets = zip(self.place.offsets, begins, strict=True)
         origins = {offset - begin * tensor.element_bytes for offset, begin in offsets}
         return origins.pop() if len(origins) == 1 else None
 
-    def steps(self) -> Steps | None:
+    def steps(self) -> tuple[Step, ...] | None:
         """How all touched sticks lie behind the first; None if cores do not start as slices do.
 
         Of scratchpads, which every core has for itself, those of one core.
         """
         place = self.place
         if place.operand == SCRATCHPAD:
-            steps = [(axis.stride, max(axis.parts)) for axis in self.axes]
+            steps = [Step(axis.stride, max(axis.parts)) for axis in self.axes]
         elif self.origin is not None:
-            steps = [(axis.stride, axis.count) for axis in self.axes]
+            steps = [Step(axis.stride, axis.count) for axis in self.axes]
         else:
             return None
-        steps += [(stride, self.counts[variable]) for variable, stride in place.strides]
-        merged: Steps = []
-        for stride, count in sorted(steps, reverse=True):
-            if merged and merged[-1][0] == stride * count:
-                merged[-1] = (stride, merged[-1][1] * count)
-            elif count > 1:
-                merged.append((stride, count))
-        return merged
+        around = [Step(stride, self.counts[variable]) for variable, stride in place.strides]
+        return merged([*steps, *around])
 
     def cores_are_apart(self) -> bool:
         """Whether no stick is touched by two cores, in whatever iterations.
@@ -191,10 +187,10 @@ class Region:
         if steps is None:
             return False
         end = STICK_BYTES
-        for stride, count in reversed(steps):
-            if stride < end:
+        for step in reversed(steps):
+            if step.stride < end:
                 return False
-            end += (count - 1) * stride
+            end += (step.number - 1) * step.stride
         return True
 
 
@@ -202,7 +198,7 @@ def region_of(op: DeviceOp, tensor: Tensor, place: Place, counts: Mapping[str, i
     if tensor.index not in op.geometry:
         axes = _axes(op, tensor)
         core_bytes = sum((max(axis.parts) - 1) * axis.stride for axis in axes) + STICK_BYTES
-        op.geometry[tensor.index] = axes, core_bytes, _pattern(axes)
+        op.geometry[tensor.index] = axes, core_bytes, merged(axis.step for axis in axes)
     axes, core_bytes, pattern = op.geometry[tensor.index]
     end = _end_of_cores(place, axes, core_bytes) + place.reach(counts)
     return Region(op, tensor, place, counts, axes, core_bytes, min(place.offsets), end, pattern)
@@ -227,14 +223,14 @@ def _axes(op: DeviceOp, tensor: Tensor) -> list[Axis]:
         if not tensor.has(dim.label):
             continue
         unit = tensor.unit(dim.label)
-        count = math.ceil(dim.size / unit)
+        count = units(dim.size, unit)
         if count <= 1:
             continue
         parts: tuple[int, ...] = (count,)
         if dim.splits > 1:
-            parts = (math.ceil(dim.chunk / unit),)
+            parts = (units(dim.chunk, unit),)
             if dim.part(dim.splits - 1) != dim.chunk:
-                by_slice = [math.ceil(dim.part(slice) / unit) for slice in range(dim.splits)]
+                by_slice = [units(dim.part(slice), unit) for slice in range(dim.splits)]
                 parts = tuple(by_slice[slices[dim.label]] for slices in cut.slices)
         axes.append(Axis(tensor.stride[dim.label] * tensor.element_bytes, count, parts))
     if tensor.gathered:  # any of the places may be visited
@@ -242,20 +238,6 @@ def _axes(op: DeviceOp, tensor: Tensor) -> list[Axis]:
         axes.append(Axis(stride * tensor.element_bytes, count, (count,)))
     axes.sort(key=lambda axis: -axis.stride)
     return axes
-
-
-def _pattern(axes: Sequence[Axis]) -> Pattern:
-    merged: list[tuple[int, tuple[int, ...]]] = []
-    for axis in axes:
-        if axis.parts == (1,):
-            continue
-        if merged and len(axis.parts) == 1:
-            stride, parts = merged[-1]
-            if len(parts) == 1 and stride == axis.stride * axis.parts[0]:
-                merged[-1] = (axis.stride, (parts[0] * axis.parts[0],))
-                continue
-        merged.append((axis.stride, axis.parts))
-    return tuple(merged)
 
 
 def _interleaved(one: Region, other: Region) -> bool:
@@ -268,12 +250,14 @@ def _interleaved(one: Region, other: Region) -> bool:
     both = [one.steps(), other.steps()]
     if both[0] is None or both[1] is None:
         return False
-    strides = sorted({STICK_BYTES, *(s for steps in both for s, _ in steps or ())}, reverse=True)
+    strides = sorted(
+        {STICK_BYTES, *(s.stride for steps in both for s in steps or ())}, reverse=True
+    )
     for larger, smaller in itertools.pairwise(strides):
         if larger % smaller:
             return False
     for region, steps in zip((one, other), both, strict=True):
-        counts = dict(steps or ())
+        counts = {step.stride: step.number for step in steps or ()}
         rest, radix, box = region.begin, None, []
         for stride in strides:
             digit, rest = divmod(rest, stride)

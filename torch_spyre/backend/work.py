@@ -9,6 +9,7 @@ from torch_spyre.backend.places import Place, Region
 from torch_spyre.backend.program import SCRATCHPAD, LxBytes
 from torch_spyre.backend.sdsc import DeviceOp, Tensor
 from torch_spyre.partition.dims import STICK_BYTES, Dim, Slices
+from torch_spyre.partition.steps import Step
 
 
 @dataclass(eq=False)
@@ -142,6 +143,5 @@ def _covers(write: Region, region: Region) -> bool:
     if not (write.begin <= region.begin and region.end <= write.end):
         return False
     steps = write.steps()
-    return steps is not None and (
-        not steps or steps == [(STICK_BYTES, (write.end - write.begin) // STICK_BYTES)]
-    )
+    whole = Step(STICK_BYTES, (write.end - write.begin) // STICK_BYTES)
+    return steps is not None and (not steps or steps == (whole,))

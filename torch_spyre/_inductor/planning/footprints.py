@@ -20,6 +20,7 @@ from torch_spyre._inductor.planning.accesses import MATMUL, RESTICKIFY, device_b
 from torch_spyre._inductor.views import LinearIndex
 from torch_spyre.partition.demand import Touch
 from torch_spyre.partition.dims import Cut, Dim, chunk_of, slices_of_cores, units
+from torch_spyre.partition.steps import Step, merged
 
 # Over how many cores each loop of an op is split. The order says which cores are neighbours: those
 # with the next part of the first loop that is split.
@@ -35,7 +36,7 @@ class Footprint(NamedTuple):
     cores: int
     begin: int  # of the first core, in sticks
     moves: tuple[tuple[int, int, int], ...]  # (cores to the next part, parts, sticks between them)
-    shape: tuple[tuple[int, int, int], ...]  # (stride, count, count of all cores if uneven)
+    shape: tuple[Step, ...]  # of a core; uneven ones say how many all cores have
     # Of cores that share a tile of a product, and so touch what is each other's: the product. It is
     # equal to no other, and neither are its footprints.
     cohort: KernelOp | None = None
@@ -57,7 +58,7 @@ class Footprint(NamedTuple):
         mine, theirs = ((each.cores, each.begin, each.moves) for each in (self, other))
         if mine != theirs or self.cohort or other.cohort:
             return False
-        if any(uneven for _, _, uneven in (*self.shape, *other.shape)):
+        if any(step.uneven for step in (*self.shape, *other.shape)):
             return False
         reached = dict.fromkeys((stride for stride, _, _ in other.shape), 1)
         for stride, count, _ in self.shape:
@@ -181,10 +182,10 @@ class OpShape:
             of_all = units(dim.size, unit)
             if of_all > 1:
                 count = units(dim.chunk, unit)
-                uneven = of_all if count * dim.splits != of_all else 0
-                shape.append((walk.sticks(symbol, unit), count, uneven))
+                uneven = of_all if count * dim.splits != of_all else None
+                shape.append(Step(walk.sticks(symbol, unit), count, uneven))
         cohort = self.op if self.contracted in order else None
-        return Footprint(cores, walk.begin, _merged_moves(moves), _merged(shape), cohort)
+        return Footprint(cores, walk.begin, _merged_moves(moves), merged(shape), cohort)
 
     def each_core_has_its_own(self, position: int, splits: Splits) -> bool:
         """Whether the cores together touch all of a buffer, each a part of its own."""
@@ -313,19 +314,6 @@ def _merged_moves(moves: list[tuple[int, int, int]]) -> tuple[tuple[int, int, in
                 result[-1] = (before, count * parts, step)
                 continue
         result.append((cores, parts, move))
-    return tuple(result)
-
-
-def _merged(shape: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """Without steps of one, and with dense ones put together."""
-    result: list[tuple[int, int, int]] = []
-    for stride, count, uneven in sorted(shape, reverse=True):
-        if count == 1 and not uneven:
-            continue
-        if result and not uneven and not result[-1][2] and result[-1][0] == stride * count:
-            result[-1] = (stride, count * result[-1][1], 0)
-        else:
-            result.append((stride, count, uneven))
     return tuple(result)
 
 
