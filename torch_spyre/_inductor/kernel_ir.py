@@ -21,6 +21,7 @@ import torch
 from torch_spyre._C import DataFormats, SpyreTensorLayout, get_device_dtype
 from torch_spyre._inductor.hints import Hint
 from torch_spyre._inductor.views import LinearIndex
+from torch_spyre.backend.program import LxBytes
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Buffer:
     view: View | None = None  # a copy of a view of another buffer, made around the launch
     tile_of: frozenset[Loop] = frozenset()  # it holds one tile, and stays while these advance
     clone: bool = False  # a copy of what comes from outside, made to be in LX
-    lx: int | None = None  # where it is in the scratchpads of the cores, if it is there
+    lx: LxBytes | None = None  # where it is in the scratchpads of the cores, if it is there
     why_not: str = ""  # if it is not
     pool: int | None = None  # where it is in the pool, if it is there
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -24,7 +25,7 @@ def merged(steps: Iterable[Step]) -> tuple[Step, ...]:
     Two become one where the outer goes on as the inner would; those to one place are left out.
     """
     found: list[Step] = []
-    for step in sorted(steps, key=lambda step: (-step.stride, -step.number)):
+    for step in sorted(steps, key=itemgetter(0, 1), reverse=True):
         if step.uneven is None and step.number == 1:
             continue
         if found and step.uneven is None:

@@ -86,7 +86,6 @@ class OpShape:
                 self.unit[stick] = max(self.unit[stick], elems)
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
-        self.touches = [self._touch(i) for i in range(len(self.accesses))]
         # Planning asks for the same again and again, and to hash symbols takes long: what is known
         # of splits is found by their identity, and they are kept beside it.
         self._splits: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
@@ -132,13 +131,15 @@ class OpShape:
             known = self._cuts[id(splits)] = splits, cut
         return known[1]
 
-    def _touch(self, position: int) -> Touch:
-        stick, elems = (
-            self.sticks[position],
-            self.accesses[position].buffer.format.elems_per_stick(),
-        )
-        symbols = self.walk(position).strides
-        return Touch(elems, {symbol: elems if symbol == stick else 1 for symbol in symbols})
+    @functools.cached_property
+    def touches(self) -> list[Touch]:
+        """What the op touches of the inputs and of the output."""
+        found = []
+        for position, (access, stick) in enumerate(zip(self.accesses, self.sticks, strict=True)):
+            elems = access.buffer.format.elems_per_stick()
+            symbols = self.walk(position).strides
+            found.append(Touch(elems, {s: elems if s == stick else 1 for s in symbols}))
+        return found
 
     def footprints(self, splits: Splits) -> list[Footprint]:
         """Of the inputs and of the output."""

@@ -26,7 +26,7 @@ class Life:
     buffer: Buffer
     footprint: Footprint  # in its first op
     toucher: str  # that op
-    uses: list[int] = field(default_factory=list)  # numbers of ops, rising
+    uses: list[int]  # numbers of ops, rising
     parents: list[Life] = field(default_factory=list)  # whose elements its own replace
     alike: bool = True  # all ops touch it so
     why_not: str = ""  # in LX; nothing if it can be there
@@ -53,11 +53,11 @@ class Life:
         """One more op does, by the access of this number."""
         op = shape.op
         own = shape.footprints(op.splits)[position]
-        whole = shape.each_core_has_its_own(position, op.splits)
         same = own == self.footprint
         self.alike &= same
         if self.why_not:
             return
+        whole = shape.each_core_has_its_own(position, op.splits)
         if shape.accesses[position] is op.output and not writes_lx(op):
             self.why_not = f"results of {op.op} may not (allow_all_ops_in_lx_planning)"
         elif not (whole if same else self._has_part(shape, position, own)):
@@ -77,19 +77,34 @@ class Life:
 def lives(ops: list[KernelOp]) -> list[Life]:
     """Of all intermediates, in the order of their first ops. Needs splits."""
     found: dict[Buffer, Life] = {}
-    loops = _loop_times(ops)
+    uses = uses_of(ops)
     for time, op in enumerate(ops):
         shape = OpShape(op)
         for position, footprint in enumerate(shape.footprints(op.splits)):
             buffer = shape.accesses[position].buffer
             if buffer.local:
-                life = found.setdefault(buffer, Life(buffer, footprint, op.op))
-                life.touch(shape, position)
-                life.uses = sorted({*life.uses, time, *_needed(buffer, op, time, loops)})
+                if buffer not in found:
+                    found[buffer] = Life(buffer, footprint, op.op, sorted(uses[buffer]))
+                found[buffer].touch(shape, position)
         target = found.get(op.output.buffer)
-        if target is not None and target.uses == [time]:
+        if target is not None and target.first == time:
             target.parents = [found[buffer] for buffer in _same_elements(op) if buffer in found]
     return sorted(found.values(), key=lambda life: life.first)
+
+
+def uses_of(ops: list[KernelOp]) -> dict[Buffer, set[int]]:
+    """The numbers of the ops that touch each intermediate.
+
+    Also of the first and the last op of a loop, if it is needed for all of that.
+    """
+    uses: dict[Buffer, set[int]] = {}
+    loops = _loop_times(ops)
+    for time, op in enumerate(ops):
+        for access in (*op.inputs, op.output):
+            buffer = access.buffer
+            if buffer.local:
+                uses.setdefault(buffer, set()).update((time, *_needed(buffer, op, time, loops)))
+    return uses
 
 
 def _loop_times(ops: list[KernelOp]) -> dict[Loop, tuple[int, int]]:

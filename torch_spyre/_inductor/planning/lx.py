@@ -13,6 +13,7 @@ from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.lives import REST, Life, lives
 from torch_spyre._inductor.planning.prices import OpPrices, lx_available
 from torch_spyre._inductor.scratchpad import LifetimeBoundBuffer, solver
+from torch_spyre.backend.program import LxBytes
 
 # Why something is not in LX that could be there.
 OFF = "LX planning is off"
@@ -30,8 +31,10 @@ def place_in_lx(ops: list[KernelOp]) -> list[KernelOp]:
     if places is None:
         places = _solved(candidates, _values(ops, {life.buffer for life in candidates}))
     for life in candidates:
-        life.buffer.lx = places.get(life.buffer)
-        if life.buffer.lx is None:
+        begin = places.get(life.buffer)
+        if begin is not None:
+            life.buffer.lx = LxBytes(begin, begin + life.bytes_of_core, life.footprint.cores)
+        else:
             large = life.bytes_of_core > lx_available()
             life.buffer.why_not = TOO_LARGE if large else NO_ROOM
     return ops

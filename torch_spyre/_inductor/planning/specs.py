@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from itertools import groupby
-from types import MappingProxyType
 
 from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.errors import Unsupported
@@ -14,7 +13,7 @@ from torch_spyre._inductor.planning.accesses import MATMUL, device_bytes, stick_
 from torch_spyre._inductor.planning.kernel import Kernel
 from torch_spyre._inductor.planning.residents import residents
 from torch_spyre._inductor.views import Coordinate, Term, device_coordinates
-from torch_spyre.backend.program import Handover, LxBytes
+from torch_spyre.backend.program import Handover
 from torch_spyre.machine import load as load_machine
 
 SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
@@ -22,8 +21,8 @@ SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 def kernel_of(
     ops: list[KernelOp],
-    found: Mapping[Buffer, LxBytes] = MappingProxyType({}),
-    left: Mapping[Buffer, LxBytes] = MappingProxyType({}),
+    found: Collection[Buffer] = (),
+    left: Collection[Buffer] = (),
 ) -> Kernel:
     """The kernel that runs the ops. Needs splits and homes.
 
@@ -37,9 +36,9 @@ def kernel_of(
     shift = 1 if pool_bytes else 0  # the pool takes the first segment
     places = {buffer: {"hbm": (i + shift) * SEGMENT_BYTES} for buffer, i in numbers.items()}
     places |= {buffer: {"pool": offset} for buffer, offset in pool.items()}
-    places |= {buffer: {"lx": buffer.lx} for buffer in touched if buffer.lx is not None}
+    places |= {buffer: {"lx": buffer.lx.begin} for buffer in touched if buffer.lx is not None}
     specs = [(op.loops, _spec(op, numbers, places)) for op in ops]
-    handover = Handover([*found.values()], [*left.values()])
+    handover = Handover([b.lx for b in found if b.lx], [b.lx for b in left if b.lx])
     seen = residents(ops, found, left)
     return Kernel(_nested(specs, 0), args, pool_bytes, seen, handover)
 

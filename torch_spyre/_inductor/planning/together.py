@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.footprints import OpShape
 from torch_spyre._inductor.planning.kernel import Kernel
 from torch_spyre._inductor.planning.passes import AGREE, ARRANGE, FINISH, PLACE, through
 from torch_spyre._inductor.planning.prices import effort_of
 from torch_spyre._inductor.planning.specs import kernel_of
 from torch_spyre._inductor.planning.variants import best_variant, copied
-from torch_spyre.backend.program import LxBytes
-from torch_spyre.partition.dims import STICK_BYTES
 
 
 def plan_kernels(kernels: Sequence[list[KernelOp]], between: Collection[str] = ()) -> list[Kernel]:
@@ -75,7 +72,6 @@ class _Cut:
 
     ops: list[KernelOp]
     lives: dict[Buffer, tuple[int, int]]  # the first kernel that has it there, and the last
-    places: dict[Buffer, LxBytes]
     count: int  # kernels
 
     @property
@@ -89,27 +85,16 @@ class _Cut:
     def _kernel(self, number: int, ops: list[KernelOp]) -> Kernel:
         found = [b for b, (first, last) in self.lives.items() if first < number <= last]
         left = [b for b, (first, last) in self.lives.items() if first <= number < last]
-        return kernel_of(
-            through(FINISH, ops),
-            {buffer: self.places[buffer] for buffer in found},
-            {buffer: self.places[buffer] for buffer in left},
-        )
+        return kernel_of(through(FINISH, ops), found, left)
 
 
 def _cut(ops: list[KernelOp], between: Collection[str], count: int) -> _Cut | None:
     """The plan, with what several kernels touch in LX or known outside; None if it cannot be."""
     lives: dict[Buffer, tuple[int, int]] = {}
-    places: dict[Buffer, LxBytes] = {}
     for op in ops:
-        footprints = OpShape(op).footprints(op.splits)
-        for access, footprint in zip((*op.inputs, op.output), footprints, strict=True):
-            buffer = access.buffer
-            if not buffer.local:
-                continue
-            lives[buffer] = lives.get(buffer, (op.node, op.node))[0], op.node
-            if buffer.lx is not None and buffer not in places:
-                end = buffer.lx + STICK_BYTES * footprint.sticks_of_core
-                places[buffer] = LxBytes(buffer.lx, end, footprint.cores)
+        for buffer in (access.buffer for access in (*op.inputs, op.output)):
+            if buffer.local:
+                lives[buffer] = lives.get(buffer, (op.node, op.node))[0], op.node
     lives = {buffer: life for buffer, life in lives.items() if life[0] < life[1]}
     for buffer in [*lives]:
         if buffer.lx is None:
@@ -117,4 +102,4 @@ def _cut(ops: list[KernelOp], between: Collection[str], count: int) -> _Cut | No
                 return None
             buffer.local = False
             del lives[buffer]
-    return _Cut(ops, lives, places, count)
+    return _Cut(ops, lives, count)
