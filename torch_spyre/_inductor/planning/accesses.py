@@ -1,13 +1,14 @@
-"""Questions about one access of an op that several passes ask."""
+"""Questions about one access of an op that several passes ask, and a copy of what it reads."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
-from torch_spyre._inductor.constants import BATCH_MATMUL_OP, RESTICKIFY_OP
-from torch_spyre._inductor.kernel_ir import Access, Buffer
+from torch_spyre._inductor.constants import BATCH_MATMUL_OP, IDENTITY_OP, RESTICKIFY_OP
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
 from torch_spyre._inductor.views import device_coordinates
 from torch_spyre.partition.dims import STICK_BYTES
 
@@ -70,3 +71,25 @@ def walks_dimensions(access: Access) -> bool:
     """Whether each loop walks one dimension of the buffer, element by element."""
     strides = [stride for stride in access.index.strides.values() if stride]
     return len({*strides}) == len(strides) and {*strides} <= {*access.buffer.stride}
+
+
+def copy_for(op: KernelOp, position: int, target: Buffer) -> KernelOp:
+    """An ``identity`` by which each core gets what an op reads there, split as the op is.
+
+    Cores that read the same make the same copy.
+    """
+    source = op.inputs[position]
+    moving = symbols_of(source)
+    alike = {s: n for s, n in op.splits.items() if n > 1 and s not in moving}
+    space = {s: alike.get(s, n) for s, n in op.space.items() if s in moving or s in alike}
+    return replace(
+        op,
+        op=IDENTITY_OP,
+        space=space,
+        inputs=[source],
+        output=Access(target, source.index),
+        constants={},
+        exact=copies_integers(source.buffer),
+        splits={s: n for s, n in op.splits.items() if s in space},
+        alike=frozenset(alike),
+    )

@@ -10,14 +10,8 @@ import math
 from dataclasses import replace
 
 from torch_spyre._inductor import config
-from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Loop
-from torch_spyre._inductor.planning.accesses import (
-    MATMUL,
-    copies_integers,
-    symbols_of,
-    walks_dimensions,
-)
+from torch_spyre._inductor.planning.accesses import MATMUL, copy_for, walks_dimensions
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape
 from torch_spyre._inductor.planning.lx import place_in_lx
 from torch_spyre._inductor.planning.prices import OpPrices, in_lx
@@ -44,7 +38,7 @@ def clone_inputs(ops: list[KernelOp]) -> list[KernelOp]:
     result = list(ops)
     for reads in found.values():
         if len({op for op, _ in reads}) > 1:
-            result.insert(result.index(reads[0][0]), _copy(reads))
+            result.insert(result.index(reads[0][0]), _clone(reads))
     return result
 
 
@@ -59,26 +53,16 @@ def _pattern(op: KernelOp, access: Access) -> list[tuple[int, int]]:
     return sorted((stride, op.space[s]) for s, stride in strides.items() if stride)
 
 
-def _copy(reads: Reads) -> KernelOp:
+def _clone(reads: Reads) -> KernelOp:
+    """Into the LX of every core what it reads there, split as the first reader, which reads all."""
     op, position = reads[0]
-    source = op.inputs[position]
-    name = f"{source.buffer.name}_lx"
-    local = replace(
-        source.buffer, name=name, local=True, view=None, constant=None, offset=0, clone=True
-    )
+    source = op.inputs[position].buffer
+    name = f"{source.name}_lx"
+    clone = replace(source, name=name, local=True, view=None, constant=None, offset=0, clone=True)
+    copy = copy_for(op, position, clone)
     for reader, place in reads:
-        reader.inputs[place] = Access(local, reader.inputs[place].index)
-    space = {s: size for s, size in op.space.items() if source.index.strides.get(s)}
-    target = Access(local, source.index)
-    return replace(
-        op,
-        op=IDENTITY_OP,
-        space=space,
-        inputs=[source],
-        output=target,
-        constants={},
-        exact=copies_integers(source.buffer),
-    )
+        reader.inputs[place] = Access(clone, reader.inputs[place].index)
+    return copy
 
 
 def share_reads(ops: list[KernelOp]) -> list[KernelOp]:
@@ -123,24 +107,10 @@ def share_reads(ops: list[KernelOp]) -> list[KernelOp]:
         readers = {op for op, _ in reads}
         if len(readers) > 1 or reads[0][0].loops:
             time = min(start[op] for op in readers)
-            before.setdefault(time, []).append(_shared_copy(reads))
+            before.setdefault(time, []).append(replace(_clone(reads), loops=()))
     if not before:
         return ops
     return place_in_lx([one for time, op in enumerate(ops) for one in (*before.get(time, ()), op)])
-
-
-def _shared_copy(reads: Reads) -> KernelOp:
-    """A clone in the LX of every core that reads it, with the splits of the first reader, which
-    reads all of it."""
-    op, position = reads[0]
-    moving = symbols_of(op.inputs[position])
-    alike = {s: parts for s, parts in op.splits.items() if parts > 1 and s not in moving}
-    copy = _copy(reads)
-    copy.alike = frozenset(alike)
-    copy.loops = ()
-    copy.splits = {s: n for s, n in op.splits.items() if s in moving or s in alike}
-    copy.space = {s: alike.get(s, op.space[s]) for s in copy.splits}
-    return copy
 
 
 def drop_clones(ops: list[KernelOp]) -> list[KernelOp]:

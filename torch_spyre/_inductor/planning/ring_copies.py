@@ -14,7 +14,7 @@ from dataclasses import replace
 from torch_spyre._inductor import config
 from torch_spyre._inductor.constants import IDENTITY_OP
 from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp
-from torch_spyre._inductor.planning.accesses import copies_integers, symbols_of
+from torch_spyre._inductor.planning.accesses import copies_integers, copy_for, symbols_of
 from torch_spyre._inductor.planning.footprints import Footprint, OpShape, Splits
 from torch_spyre.cost import price
 from torch_spyre.ops.table import OPS
@@ -53,14 +53,14 @@ class RingCopies:
     def __init__(self, reader: OpShape, position: int) -> None:
         self._reader, self._position = reader, position
         op, source = reader.op, reader.op.inputs[position]
-        target = Access(replace(source.buffer, name=f"{source.buffer.name}_ring"), source.index)
+        self._target = replace(source.buffer, name=f"{source.buffer.name}_ring")
         self._moving = symbols_of(source)
         self._shape = OpShape(
             replace(
                 op,
                 op=IDENTITY_OP,
                 inputs=[source],
-                output=target,
+                output=Access(self._target, source.index),
                 constants={},
                 exact=copies_integers(source.buffer),
                 alike=frozenset(op.space) - self._moving,
@@ -78,16 +78,13 @@ class RingCopies:
         cost = demand(OPS[IDENTITY_OP], cut, shape.touches, both, shape.cut(held))
         return price(cost).total / 1e3
 
-    def copy(self, splits: Splits, have: Footprint) -> KernelOp | None:
-        """It has splits, and those of the cores that have its input."""
-        held = self._held_by(splits, have)
+    def copy(self, have: Footprint) -> KernelOp | None:
+        """For the op as it is split: it has splits, and those of the cores that have its input."""
+        op = self._reader.op
+        held = self._held_by(op.splits, have)
         if held is None:
             return None
-        op = self._shape.op
-        alike = {s: n for s, n in splits.items() if n > 1 and s not in self._moving}
-        own = {s: n for s, n in splits.items() if s in self._moving or s in alike}
-        space = {s: alike.get(s, op.space[s]) for s in own}
-        return replace(op, space=space, splits=own, alike=frozenset(alike), held=dict(held))
+        return replace(copy_for(op, self._position, self._target), held=dict(held))
 
     def _held_by(self, splits: Splits, have: Footprint) -> Splits | None:
         """How cores that have the input are split, by the loops of a copy; None if there is none:

@@ -107,7 +107,7 @@ def _copies(
     copies = []
     for number, of in enumerate(wanted.values()):
         op, position = of[0]
-        copy = RingCopies(shapes[op], position).copy(op.splits, have)
+        copy = RingCopies(shapes[op], position).copy(have)
         if copy is None:
             return []
         copy.output.buffer.name += str(number)
