@@ -33,7 +33,8 @@ from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernels, sett
 from torch_spyre._inductor.programs import compiled, keep_for_loading
 
 MIN_FIXED_NODES = 8  # of a kernel between those of dynamic sizes
-LOOK_AHEAD = 32  # nodes beyond a kernel's that are planned to see whether the next can be longer
+FIRST_LOOK = 256  # nodes that are planned to see how many of them can be one kernel
+LOOK_AHEAD = 32  # as many more for the next kernel; for fewer, layouts are chosen that end it early
 
 
 @dataclass
@@ -114,11 +115,11 @@ class SuperDSCScheduling(BaseScheduling):
     def _settled(self, nodes: list[SchedulerNode]) -> Iterator[_Settled]:
         """Kernels for all nodes, each as long as it can be.
 
-        How long that is turns out by planning. Mostly all of them are one; if not, it looks ahead
-        no further than needed, or long graphs would be planned again for each of their kernels.
+        How long that is turns out by planning. Mostly all of them are one; if not, it looks no
+        further ahead than needed, or long graphs would be planned again for each of their kernels.
         """
         builder = self._built(nodes)
-        begin, ahead = 0, len(nodes)
+        begin, ahead = 0, FIRST_LOOK
         while begin < len(nodes):
             kernel = self._longest_kernel(builder, nodes, begin, begin + ahead)
             count = len(kernel.nodes)
