@@ -117,11 +117,12 @@ def _attended(query: Any, key: Any, value: Any, bias: Any, first_row: Any, scale
         lambda i, k: ([*i[:-1], k], [*i[:-3], i[-1], k]),
     )
     scores = _scores(products, bias, first_row, scale)
-    largest = _rows(scores, "max")
+    largest = _call(aten.amax.default, scores, [-1], True)
     if bias is not None:  # only a mask can hide every key of a row; such rows are zero
         largest = _replaced(largest, -math.inf, 0.0)
+    # Without a bias the scores are not scaled: the weights are, where they are computed anyway.
     weights = _weights(scores, largest, scale if bias is None else 1.0)
-    total = _rows(weights, "sum")
+    total = _call(aten.sum.dim_IntList, weights, [-1], True)
     if bias is not None:
         total = _replaced(total, 0.0, 1.0)
     # The division comes last: there are fewer results than weights.
@@ -133,93 +134,58 @@ def _attended(query: Any, key: Any, value: Any, bias: Any, first_row: Any, scale
         torch.float32,
         lambda i, k: ([*i[:-1], k], [*i[:-3], k, i[-1]]),
     )
-    return _quotient(sums, total, query.get_dtype())
-
-
-def _loop(like: Any, dtype: torch.dtype, inner_fn: Any) -> Any:
-    result = ir.Pointwise.create(
-        device=like.get_device(), dtype=dtype, inner_fn=inner_fn, ranges=list(like.get_size())
-    )
-    result.realize()
-    return result
+    return lowering.to_dtype(lowering.div(sums, total), query.get_dtype())
 
 
 def _scores(products: Any, bias: Any, first_row: Any, scale: float) -> Any:
-    """The scores, of which the softmax is taken.
+    """The scores, of which the softmax is taken."""
+    scores = products
+    if bias is not None:
+        scores = _lowered(aten.mul.Tensor, scores, scale)
+        scores = _lowered(aten.add.Tensor, scores, lowering.to_dtype(bias, torch.float32))
+    if first_row is not None:
+        scores = lowering.where(_seen(products, first_row), scores, -math.inf)
+    scores.realize()
+    return scores
 
-    Without a bias they are not scaled here: the weights are, where they are computed anyway.
-    """
-    if bias is None and first_row is None:
-        return products
-    load = products.make_loader()
-    load_bias = bias.make_loader() if bias is not None else None
+
+def _seen(scores: Any, first_row: Any) -> Any:
+    """Which keys a row sees: those up to its number."""
 
     def inner_fn(index: Any) -> Any:
-        score = load(index)
-        if load_bias is not None:
-            score = ops.mul(score, ops.constant(scale, torch.float32))
-            score = ops.add(score, ops.to_dtype(load_bias(index), torch.float32))
-        if first_row is not None:
-            row = index[-2] + first_row
-            seen = ops.ge(
-                ops.index_expr(row, torch.float32), ops.index_expr(index[-1], torch.float32)
-            )
-            score = ops.where(seen, score, ops.constant(-math.inf, torch.float32))
-        return score
+        row, key = index[-2] + first_row, index[-1]
+        return ops.ge(ops.index_expr(row, torch.float32), ops.index_expr(key, torch.float32))
 
-    return _loop(products, torch.float32, inner_fn)
-
-
-def _rows(values: Any, kind: Any) -> Any:
-    """Every row reduced to one value."""
-    load = values.make_loader()
-    *ranges, inner = values.get_size()
-    result = ir.Reduction.create(
-        device=values.get_device(),
-        dst_dtype=torch.float32,
-        src_dtype=torch.float32,
-        inner_fn=lambda index, reduced: load([*index, *reduced]),
-        ranges=ranges,
-        reduction_ranges=[inner],
-        reduction_type=kind,
+    return ir.Pointwise.create(
+        device=scores.get_device(),
+        dtype=torch.bool,
+        inner_fn=inner_fn,
+        ranges=list(scores.get_size()),
     )
+
+
+def _replaced(values: Any, number: float, by: float) -> Any:
+    result = lowering.where(_lowered(aten.eq.Tensor, values, number), by, values)
     result.realize()
     return result
 
 
-def _replaced(values: Any, number: float, by: float) -> Any:
-    load = values.make_loader()
-
-    def inner_fn(index: Any) -> Any:
-        value = load(index)
-        found = ops.eq(value, ops.constant(number, torch.float32))
-        return ops.where(found, ops.constant(by, torch.float32), value)
-
-    return _loop(values, torch.float32, inner_fn)
-
-
 def _weights(scores: Any, largest: Any, scale: float) -> Any:
-    load, load_largest = scores.make_loader(), largest.make_loader()
-
-    def inner_fn(index: Any) -> Any:
-        distance = ops.sub(load(index), load_largest(index[:-1]))
-        if scale != 1:
-            distance = ops.mul(distance, ops.constant(scale, torch.float32))
-        return ops.exp(distance)
-
-    return _loop(scores, torch.float32, inner_fn)
+    distances = _lowered(aten.sub.Tensor, scores, largest)
+    if scale != 1:
+        distances = _lowered(aten.mul.Tensor, distances, scale)
+    return _call(aten.exp.default, distances)
 
 
-def _quotient(sums: Any, total: Any, dtype: torch.dtype) -> Any:
-    load, load_total = sums.make_loader(), total.make_loader()
-    return ir.Pointwise.create(
-        device=sums.get_device(),
-        dtype=dtype,
-        inner_fn=lambda index: ops.to_dtype(
-            ops.truediv(load(index), load_total(index[:-1])), dtype
-        ),
-        ranges=list(sums.get_size()),
-    )
+def _lowered(op: Any, *args: Any) -> Any:
+    return lowering.lowerings[op](*args)
+
+
+def _call(op: Any, *args: Any) -> Any:
+    """The result of an op as a buffer."""
+    result = _lowered(op, *args)
+    result.realize()
+    return result
 
 
 def _in_order_of_meta(results: list[Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -91,20 +92,14 @@ class NotLinear(Unsupported):
         self.index = index
 
 
+@dataclass(eq=False)
 class Value:
     """The result of an op in a loop body."""
 
-    def __init__(
-        self,
-        dtype: torch.dtype,
-        access: Access | None,
-        number: float | None = None,
-        counted: LinearIndex | None = None,
-    ) -> None:
-        self.dtype = dtype
-        self.access = access  # where it is; None: nowhere yet
-        self.number = number  # a literal
-        self.counted = counted  # a number that the loops count
+    dtype: torch.dtype
+    access: Access | None  # where it is; None: nowhere yet
+    number: float | None = None  # a literal
+    counted: LinearIndex | None = None  # a number that the loops count
 
     @property
     def key(self) -> Any:

@@ -85,21 +85,11 @@ ABSENT = Operand(-1, FP16)
 
 
 @dataclass
-class Scalar:
-    """An input that is one number."""
-
-    value: float
-
-    def words(self) -> Words:
-        return [-1, real_bits(self.value)]
-
-
-@dataclass
 class Pointwise:
     op: str
-    inputs: list[Operand | Scalar]
+    inputs: list[Operand]
     output: Operand
-    nests: list[Nest]  # over the inputs that are tensors, then the output
+    nests: list[Nest]  # over the inputs, then the output
     constants: Sequence[float] = ()
     compute: int = FP32
     narrow: int = NARROW_NONE
@@ -228,13 +218,13 @@ class ChainLoad:
 
 @dataclass
 class ChainOp:
-    """A pointwise op of values, by their numbers in the chain, and scalars.
+    """A pointwise op of values, by their numbers in the chain.
 
     ``format`` and ``narrow`` are those that the value would have in memory.
     """
 
     op: str
-    inputs: Sequence[int | Scalar]
+    inputs: Sequence[int]
     format: DataFormats = FP16
     constants: Sequence[float] = ()
     narrow: int = NARROW_NONE
@@ -242,7 +232,7 @@ class ChainOp:
     def words(self) -> Words:
         words = [1, OPS[self.op].id, len(self.inputs)]
         for input in self.inputs:
-            words += input.words() if isinstance(input, Scalar) else [input, 0]
+            words += [input, 0]
         words += [len(self.constants), *map(real_bits, self.constants)]
         return [*words, self.format.value, self.narrow]
 
