@@ -114,7 +114,9 @@ class KernelBuilder:
             for size, unit in splits.pieces(position, extent):
                 if size == 1:
                     continue
-                symbol = Symbol(f"c{len(space)}", integer=True, nonnegative=True)
+                # Pickles of equal kernels are equal: equal names are one string.
+                name = sys.intern(f"c{len(space)}")
+                symbol = Symbol(name, integer=True, nonnegative=True)
                 space[symbol] = size
                 expression += symbol * unit
             index.append(expression)

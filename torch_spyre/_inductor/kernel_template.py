@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -25,7 +24,7 @@ from sympy import Expr
 
 from torch_spyre._C import SpyreTensorLayout
 from torch_spyre._inductor.errors import Unsupported
-from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp
+from torch_spyre._inductor.kernel_ir import Access, Buffer, KernelOp, Ramp, copied
 from torch_spyre._inductor.planning import Kernel, MustSplit, plan_kernel
 from torch_spyre._inductor.planning.accesses import MATMUL, NEUTRAL, PLACES
 from torch_spyre._inductor.views import LinearIndex
@@ -58,14 +57,46 @@ class Template:
 def template_of(ops: Sequence[KernelOp], graph_buffers: Collection[str]) -> Template:
     """The ops, whose numbers may be expressions of sizes. Where locals lie that the graph does not
     have either is for planning to choose."""
-    renamed = _Renamed(graph_buffers)
-    made = [renamed.op(op) for op in ops]
+    lines = {op.node: op.origin for op in reversed(ops)}
+    ops = copied(ops)
+    buffers = list(dict.fromkeys(access.buffer for op in ops for access in op.accesses))
+    arguments = [each for each in buffers if not each.local and each.constant is None]
+    chosen = [each for each in buffers if each.local and each.name not in graph_buffers]
+    others = [each for each in buffers if each not in arguments and each not in chosen]
+    tensors = [argument.name for argument in arguments]
+    _rename(ops, buffers)
+    for number, argument in enumerate(arguments):
+        argument.name = f"arg{number}"
+    for buffer in chosen:
+        buffer.size, buffer.stride = [], []
     written = io.BytesIO()
     writer = _Writer(written, protocol=5)
-    writer.dump((made, renamed.arguments, renamed.others))
-    lines = {op.node: op.origin for op in reversed(ops)}
+    writer.dump((ops, arguments, others))
     origins = [lines.get(node, "") for node in range(max(lines) + 1)]
-    return Template(written.getvalue(), list(writer.numbers), renamed.tensors, origins)
+    return Template(written.getvalue(), list(writer.numbers), tensors, origins)
+
+
+def _rename(ops: Sequence[KernelOp], buffers: Sequence[Buffer]) -> None:
+    """Let equal kernels be equal: by numbers for names of buffers and hints, and no word of where
+    ops come from. Where a buffer begins in its storage is for the launch to say."""
+    scopes: dict[str, str] = {}
+    for op in ops:
+        op.inputs = [_moved(access, -access.buffer.offset) for access in op.inputs]
+        op.output = _moved(op.output, -op.output.buffer.offset)
+        op.origin = ""
+        op.hints = tuple(
+            replace(hint, scope=scopes.setdefault(hint.scope, str(len(scopes))))
+            for hint in op.hints
+            if hint.tiles or hint.work_div
+        )
+        op.dims = op.dims if op.hints else {}
+    for number, buffer in enumerate(buffers):
+        buffer.name, buffer.layout, buffer.offset = f"b{number}", None, 0
+
+
+def _moved(access: Access, distance: int) -> Access:
+    index = access.index
+    return Access(access.buffer, LinearIndex(index.offset + distance, index.strides))
 
 
 class _Writer(pickle.Pickler):
@@ -79,66 +110,6 @@ class _Writer(pickle.Pickler):
         if isinstance(value, sympy.Basic):
             return self.numbers.setdefault(value, len(self.numbers))
         return None
-
-
-class _Renamed:
-    """Copies of ops: buffers and hints have numbers for names, and no op says where it is from.
-
-    Strings that are equal are one, as pickles of equal ops have to be equal.
-    """
-
-    def __init__(self, graph_buffers: Collection[str]) -> None:
-        self.graph_buffers = graph_buffers
-        self.buffers: dict[Buffer, Buffer] = {}
-        self.arguments: list[Buffer] = []
-        self.tensors: list[str] = []  # what these are
-        self.others: list[Buffer] = []
-        self.spaces: dict[int, dict[str, int]] = {}
-        self.scopes: dict[str, str] = {}  # of hints
-
-    def op(self, op: KernelOp) -> KernelOp:
-        space = self.spaces.setdefault(id(op.space), _interned(op.space))
-        inputs = [self._access(access) for access in op.inputs]
-        output = self._access(op.output)
-        constants = _interned(op.constants)
-        made = KernelOp(sys.intern(op.op), space, inputs, output, constants, op.exact, node=op.node)
-        made.hints = tuple(
-            replace(hint, scope=self.scopes.setdefault(hint.scope, str(len(self.scopes))))
-            for hint in op.hints
-            if hint.tiles or hint.work_div
-        )
-        if made.hints:
-            made.dims = _interned(op.dims)
-        return made
-
-    def _access(self, access: Access) -> Access:
-        # Where a buffer begins in its storage is for the launch to say.
-        offset = access.index.offset - access.buffer.offset
-        strides = _interned(access.index.strides)
-        return Access(self._buffer(access.buffer), LinearIndex(offset, strides))
-
-    def _buffer(self, buffer: Buffer) -> Buffer:
-        if buffer not in self.buffers:
-            self.buffers[buffer] = self._new_buffer(buffer)
-        return self.buffers[buffer]
-
-    def _new_buffer(self, buffer: Buffer) -> Buffer:
-        number = len(self.buffers)
-        if buffer.local and buffer.name not in self.graph_buffers:
-            return Buffer(f"t{number}", buffer.dtype, [], [], local=True)
-        made = replace(buffer, layout=None, offset=0)
-        if buffer.local or buffer.constant is not None:
-            made.name = f"b{number}" if buffer.local else f"k{number}"
-            self.others.append(made)
-        else:
-            made.name = f"arg{len(self.tensors)}"
-            self.arguments.append(made)
-            self.tensors.append(buffer.name)
-        return made
-
-
-def _interned(by_name: Mapping[str, Any]) -> dict[str, Any]:
-    return {sys.intern(name): value for name, value in by_name.items()}
 
 
 # ----------------------------------------------------------------------------------------- filling
