@@ -123,12 +123,6 @@ def _read(path: Path) -> str:
         raise MalformedBundle(str(path), "text", str(error)) from None
 
 
-def parameters_of(mlir: str) -> list[str]:
-    """The parameters of a bundle that is known to be good: "pool" and "arg_0", "arg_1", ..."""
-    function = re.search(r"func\.func @sdsc_bundle\((.*)\) \{$", mlir, re.MULTILINE)
-    return re.findall(r"%(\w+)_base_addr", function[1]) if function else []
-
-
 def parse_bundle(files: BundleFiles) -> Bundle:
     """What the files say. Raises :class:`MalformedBundle`."""
     return _Parser(files).parse()

@@ -28,7 +28,7 @@ READABLE = (*VALUES, DataFormats.SEN143_FP8, DataFormats.SEN152_FP8)
 
 @dataclass(eq=False)
 class Memory:
-    """A tensor as the chain sees it: with the chain's names of dimensions."""
+    """A tensor as the chain sees it: with the chain's names of the dimensions that it has."""
 
     tensor: Tensor
     place: Place
@@ -36,7 +36,7 @@ class Memory:
 
     @property
     def dims(self) -> frozenset[str]:
-        return frozenset(label for label in self.tensor.dims if self.tensor.has(label))
+        return frozenset(self.tensor.dims)
 
     def same(self, other: Memory) -> bool:
         """Whether an iteration touches the same element here and there."""

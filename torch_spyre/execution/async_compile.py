@@ -9,7 +9,6 @@ from torch._inductor.async_compile import AsyncCompile
 
 from torch_spyre._inductor.op_spec import KernelEntry, UnimplementedOp, in_integers, walk
 from torch_spyre._inductor.programs import compiled, known_program
-from torch_spyre.backend.program import Handover, LxBytes
 from torch_spyre.execution.kernel_runner import (
     Constants,
     Expected,
@@ -43,21 +42,15 @@ class SpyreAsyncCompile(AsyncCompile):
         views: Views | None = None,
         sources: Sources = ((), ()),
         residents: Residents = (),
-        found: Sequence[tuple[int, int, int]] = (),
-        left: Sequence[tuple[int, int, int]] = (),
     ) -> SDSCKernelRunner | UnimplementedKernelRunner:
-        """A kernel that can be launched: of its OpSpecs, or of the name that :func:`compiled` gave.
-
-        ``found`` and ``left`` are fields of ``LxBytes``: the handover of OpSpecs.
-        """
+        """A kernel to launch: of its OpSpecs, or of the name that :func:`compiled` gave."""
         if isinstance(kernel, str):
             binary = _program(name, kernel)
         else:
             missing = (e.op for e in walk(kernel) if isinstance(e, UnimplementedOp))
             if op := next(missing, None):
                 return UnimplementedKernelRunner(name, op)
-            handover = Handover([LxBytes(*each) for each in found], [LxBytes(*e) for e in left])
-            _, binary = compiled(name, [*map(in_integers, kernel)], handover)
+            _, binary = compiled(name, [*map(in_integers, kernel)])
         return SDSCKernelRunner(
             *(name, binary, expected, outputs, constants, pool_bytes, views, sources, residents)
         )

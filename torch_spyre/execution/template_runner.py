@@ -13,12 +13,11 @@ from typing import Any
 import torch
 
 from torch_spyre import _C
-from torch_spyre._inductor import config, debug
+from torch_spyre._inductor import config, debug, programs
 from torch_spyre._inductor.errors import Unsupported, describe_tensor
 from torch_spyre._inductor.kernel_ir import Buffer
 from torch_spyre._inductor.kernel_template import Instance, Placement, filled, plan_template
 from torch_spyre._inductor.planning import Kernel
-from torch_spyre.execution.async_compile import SpyreAsyncCompile
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
 
 # A graph that runs cannot be run op by op from its middle on: some of its results are written.
@@ -52,9 +51,10 @@ class _Instance:
 
 def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
     """A planned kernel, ready to be launched."""
-    runner = SpyreAsyncCompile().sdsc(
+    _, binary = programs.compiled(name, kernel.specs, kernel.handover)
+    return SDSCKernelRunner(
         name,
-        kernel.specs,
+        binary,
         expected=[(b.layout, b.stride, b.offset) for b in kernel.tensors],  # type: ignore[misc]
         outputs=kernel.outputs,
         constants=[(b.constant, b.dtype) for b in kernel.constants],  # type: ignore[misc]
@@ -63,8 +63,6 @@ def compiled(name: str, kernel: Kernel) -> SDSCKernelRunner:
         sources=kernel.sources,
         residents=kernel.residents,
     )
-    assert isinstance(runner, SDSCKernelRunner)
-    return runner
 
 
 class SDSCTemplateRunner:

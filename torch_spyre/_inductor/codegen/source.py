@@ -25,33 +25,26 @@ def specs_text(kernel: Kernel) -> str:
 
 def kernel_text(kernel: Kernel) -> str:
     """All of a kernel, for people: its OpSpecs, and what a launch needs."""
-    handover = ""
-    if kernel.handover:
-        found, left = kernel.handover.found, kernel.handover.left
-        handover = f", found={[*map(tuple, found)]}, left={[*map(tuple, left)]}"
+    handover = f", {kernel.handover}" if kernel.handover else ""
     return f"[\n{specs_text(kernel)}], {launch_source(kernel)}{handover}"
 
 
 def _entry(entry: KernelEntry) -> str:
     if isinstance(entry, LoopSpec):
         body = "".join(f"    {_entry(inner)},\n" for inner in entry.body)
-        tiled = ", ".join(map(_written, entry.tiled_symbols))
-        return f"LoopSpec({_written(entry.count)}, [\n{body}    ], [{tiled}])"
+        return f"LoopSpec({entry.count}, [\n{body}    ], {entry.tiled_symbols})"
     assert isinstance(entry, OpSpec)
     return _op(entry)
 
 
 def _op(spec: OpSpec) -> str:
-    space = ", ".join(
-        f"{_written(symbol)}: ({_written(extent)}, {splits})"
-        for symbol, (extent, splits) in spec.iteration_space.items()
-    )
     args = "".join(f"        {_arg(arg)},\n" for arg in spec.args)
     info = {name: repr(value) for name, value in spec.op_info.items()}
     if spec.constants:
         info["constants"] = literals(spec.constants)
     about = ", ".join(f"{name!r}: {text}" for name, text in info.items())
-    return f"OpSpec({spec.op!r}, {spec.is_reduction}, {{{space}}}, [\n{args}    ], {{{about}}})"
+    space = dict(spec.iteration_space)
+    return f"OpSpec({spec.op!r}, {spec.is_reduction}, {space}, [\n{args}    ], {{{about}}})"
 
 
 def _constant(buffer: Buffer) -> str:
@@ -60,18 +53,13 @@ def _constant(buffer: Buffer) -> str:
 
 
 def _arg(arg: TensorArg) -> str:
-    coordinates = ", ".join(_written(coordinate) for coordinate in arg.device_coordinates)
+    coordinates = [*map(str, arg.device_coordinates)]
     more = ", per_tile_fixed=True" if arg.per_tile_fixed else ""
     if arg.tile_symbols:
-        more += f", tile_symbols=[{', '.join(map(_written, arg.tile_symbols))}]"
+        more += f", tile_symbols={arg.tile_symbols}"
     if arg.held:
-        parts = ", ".join(f"{_written(symbol)}: {n}" for symbol, n in arg.held.items())
-        more += f", held={{{parts}}}"
+        more += f", held={arg.held}"
     return (
         f"TensorArg({arg.is_input}, {arg.arg_index}, DataFormats.{arg.device_dtype.name}, "
-        f"{arg.device_size}, [{coordinates}], {arg.allocation}{more})"
+        f"{arg.device_size}, {coordinates}, {arg.allocation}{more})"
     )
-
-
-def _written(number_or_name: object) -> str:
-    return f"sympify('{number_or_name}')"
