@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -153,7 +153,7 @@ class SuperDSCScheduling(BaseScheduling):
             program, binary = compiled(called, kernel.specs, kernel.handover, line)
             keep_for_loading(program, binary)
             source, about = f"{program!r}, {launch_source(kernel)}", _for_people(kernel)
-            text = specs_text(kernel)
+            text = partial(specs_text, kernel)
             name = self._define("async_compile.sdsc", source, each.nodes, about, text)
             debug.kernel_made(name, kernel, each.nodes, each.passes)
             launches.append((name, [_on_card(operand) for operand in kernel.operands]))
@@ -194,7 +194,7 @@ class SuperDSCScheduling(BaseScheduling):
                 check_template(template)
         self._mark_run(nodes, inside)
         origins, text = f", origins={template.origins}", "\n".join(map(str, ops))
-        name = self._define("async_compile.sdsc_template", source, nodes, origins, text)
+        name = self._define("async_compile.sdsc_template", source, nodes, origins, lambda: text)
         debug.template_made(name, text, nodes)
         args = [*map(_on_card, template.tensors), *template.sizes]
         V.graph.wrapper_code.writeline(f"{name}.run({', '.join(args)})")
@@ -219,7 +219,7 @@ class SuperDSCScheduling(BaseScheduling):
         source: str,
         nodes: list[SchedulerNode],
         about: str,
-        text: str,
+        text: Callable[[], str],
     ) -> str:
         """The name of the kernel in the wrapper; equal kernels have one, whoever made them.
         ``text`` is what it does, for people."""
@@ -229,7 +229,7 @@ class SuperDSCScheduling(BaseScheduling):
             name = f"{_called(nodes)}_{wrapper.next_kernel_suffix()}"
             wrapper.src_to_kernel[source] = name
             origins, detailed = get_kernel_metadata(nodes, wrapper)
-            comments = [origins, detailed, *(f"# {line}" for line in text.splitlines())]
+            comments = [origins, detailed, *(f"# {line}" for line in text().splitlines())]
             body = f"{make}({name!r}, {source}{about})"
             wrapper.define_kernel(name, body, "\n".join(comments), gpu=False)
         return name
