@@ -52,7 +52,7 @@ def test_a_walk_comes_by_the_steps_of_the_page_and_is_no_longer_than_it_says(nam
     strays = walk.strays(steps, traced)
     assert not strays, (
         f"docs/architecture.md: the walk {name!r} does not come by {strays}, or not in this order. "
-        "It comes by:\n" + "\n".join(traced.files)
+        "If `make build` has nothing to do, this is where it comes by:\n" + "\n".join(traced.files)
     )
     found = (len(traced.files), len(traced.folders), traced.changes)
     # Another compiler puts other functions into their callers.

@@ -5,6 +5,7 @@ by breakpoints (first_calls.cpp) where the symbols of the libraries say that fun
 file of a function is the one that its symbol stands behind, or that defines one of its name.
 
 What the compiler put into its callers is not seen. On other machines than x86-64 no C++ is.
+Run `make build` before: files are looked up in the sources as they are now.
 
 Usage: python tools/walk.py [eager|compiled|launch|copy]   prints a walk
        python tools/walk.py --write                        writes all into docs/architecture.md
