@@ -1,11 +1,11 @@
-"""Over which cores the loops of every op are split.
+"""Chooses the splits of every op: over how many cores each of its loops is cut.
 
-An op that splits its loops as its neighbours do reads, on every core, what that core wrote: the
-intermediate can stay in the scratchpads, and the cores need not wait for each other. So the splits
-of all ops are chosen together, by the time the card's cost model gives the whole. Where two do not
-agree, the intermediate goes over the ring or through device memory, whichever takes less. Uneven
-parts are allowed; the last is smaller.
-For an op with a hint about it there is nothing to choose.
+If an op has splits that agree with those of its neighbours, every core reads what it wrote itself:
+the intermediate can stay in the scratchpads, and the cores need not wait for each other. So the
+splits of all ops are chosen together, by the time of all of them in the card's cost model. If two
+ops do not agree, the intermediate goes over the ring or through device memory, whichever takes
+less. The last part of a loop may be smaller than the others. For an op with a hint about its splits
+there is nothing to choose.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from torch_spyre.machine import load as load_machine
 from torch_spyre.partition.dims import STICK_BYTES
 
 SPAN_BYTES = int(load_machine().value("memory.core_span_bytes"))
-BEAM_WIDTH = 12
-FIRST = 3  # of these, after which all ways to split an op are tried
-LIKED = 3  # ways to split the next reader that an op considers
-FAR = 8  # how many ops ahead readers are looked for
-TRIED = 16  # of the ways to split an op, those that are best for itself
-WAIT_US = 0.1  # for all cores to meet
-OP_US = price(OpCost()).total / 1e3  # that any op takes
+BEAM_WIDTH = 12  # choices for the ops so far that are continued
+FULLY_CONTINUED = 3  # the best of these: continued with every candidate for the next op
+READER_CANDIDATES = 3  # splits of the next reader that an op takes into account
+READER_DISTANCE = 8  # how many ops ahead the next reader is looked for
+CANDIDATES = 16  # splits of an op that are compared: those with which it alone is fastest
+WAIT_US = 0.1  # that cores take to wait for each other
+OP_US = price(OpCost()).total / 1e3  # that any op takes, however small
 
 
 def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
-    """Gives every op its splits, and its loops an order: neighbouring cores share the last ones.
+    """Gives every op its splits, and says which inputs are to come over the ring.
 
-    Says which inputs are to come over the ring. Needs final layouts, and the loops of products in
-    order, which they keep.
+    Also puts loops in an order: neighbouring cores have the next part of the last loop. Needs final
+    layouts, and the loops of products in their order, which they keep.
     """
     last_use = {a.buffer: time for time, op in enumerate(ops) for a in (*op.inputs, op.output)}
     asked = _asked(ops)
@@ -62,12 +62,14 @@ def divide_work(ops: list[KernelOp]) -> list[KernelOp]:
 
 @dataclass
 class _Asked:
-    """What is asked about an op. Ops that are planned alike share the answers."""
+    """What the search knows about an op. Ops that are planned alike share it."""
 
     prices: OpPrices
     cores: int
     made_of: OpShape  # an op of the same structure, and nothing else
-    liked: dict[int, list[Footprint]] = field(default_factory=dict)  # by positions of inputs
+    best_footprints: dict[int, list[Footprint]] = field(
+        default_factory=dict
+    )  # by positions of inputs
     candidates: list[Splits] = field(default_factory=list)
     copies: dict[int, RingCopies] = field(default_factory=dict)  # by positions of inputs
     # By position, the identity of splits (the shape keeps them) and what cores have.
@@ -103,7 +105,7 @@ def _asked(ops: list[KernelOp]) -> list[_Asked]:
 
 @dataclass(frozen=True)
 class _Home:
-    """Where an intermediate is, unless it goes through device memory: each core has its part."""
+    """The home of an intermediate in LX: which part of it each core has."""
 
     footprint: Footprint
     leaving: float  # microseconds, to have it in device memory instead
@@ -154,7 +156,7 @@ class _Step:
 
 @dataclass
 class _Reader:
-    """The next op that reads a result, and what it reads besides."""
+    """The next op that reads a result."""
 
     asked: _Asked
     position: int  # of the result among its inputs
@@ -164,29 +166,32 @@ class _Reader:
         return self.asked.shape
 
     def wants(self, position: int, footprint: Footprint) -> list[Footprint] | None:
-        """Of all that it touches, if it is to touch one input so."""
+        """The footprints on all that it touches, with splits that give one input this footprint."""
         splits = self.shape.splits_like(position, footprint)
         return self.shape.footprints(splits) if splits is not None else None
 
     @property
-    def likes(self) -> list[Footprint]:
-        """How it would read the result, if it alone were asked."""
-        shape, known = self.shape, self.asked.liked
+    def best_footprints(self) -> list[Footprint]:
+        """Footprints on the result, with the splits that are best for this op alone."""
+        shape, known = self.shape, self.asked.best_footprints
         if self.position not in known:
             ways = _in_turns(shape, _free(shape), self.asked.cores)
             ways.sort(key=shape.largest_part)
-            known[self.position] = [shape.footprints(way)[self.position] for way in ways[:LIKED]]
+            known[self.position] = [
+                shape.footprints(way)[self.position] for way in ways[:READER_CANDIDATES]
+            ]
         return known[self.position]
 
     def others(self, homes: dict[Buffer, _Home]) -> Iterator[tuple[int, _Home]]:
-        """Its other inputs that are at home in LX."""
+        """Its other inputs that have their homes in LX."""
         for position, access in enumerate(self.shape.op.inputs):
             home = homes.get(access.buffer)
             if position != self.position and home is not None:
                 yield position, home
 
     def expected(self, homes: dict[Buffer, _Home], own: _Home) -> float:
-        """What leaves LX when it reads a result that is at home there."""
+        """What it costs when this op reads a result with that home: if its inputs do not agree, one
+        of them leaves LX."""
         wanted = self.wants(self.position, own.footprint)
         if wanted is None:
             return own.leaving
@@ -199,7 +204,7 @@ class _Reader:
 
 def _next_reader(asked: list[_Asked], time: int) -> _Reader | None:
     written = asked[time].shape.op.output.buffer
-    for reader in asked[time + 1 : time + 1 + FAR]:
+    for reader in asked[time + 1 : time + 1 + READER_DISTANCE]:
         for position, access in enumerate(reader.shape.op.inputs):
             if access.buffer is written:
                 return _Reader(reader, position)
@@ -207,7 +212,7 @@ def _next_reader(asked: list[_Asked], time: int) -> _Reader | None:
 
 
 def _advanced(beam: list[_State], step: _Step) -> list[_State]:
-    """The best ways to go on with one more op, of those that leave its result alike only one."""
+    """The best choices with one more op; of several with the same homes only the best."""
     prices, reader = step.asked.prices, step.reader
     hinted = hinted_splits(prices.shape)
     own = _candidates(step.asked) if hinted is None else [hinted]
@@ -219,9 +224,10 @@ def _advanced(beam: list[_State], step: _Step) -> list[_State]:
     for rank, state in enumerate(beam):
         inherited = _inherited(prices.shape, state) if agrees else ()
         wanted = _wanted(prices.shape, state, reader) if agrees and reader else ()
-        # Without a reason to go on from there, an op begins anew best where it is cheapest.
-        ways = (*inherited, *(own if rank < FIRST else own[:1]), *wanted)
-        # More than all that can be at home then is worth need not be asked.
+        # A candidate that agrees with nothing is best after a choice that costs little: all are
+        # tried after the best choices, one after the others.
+        ways = (*inherited, *(own if rank < FULLY_CONTINUED else own[:1]), *wanted)
+        # A choice that costs more than all homes can save need not be looked at.
         limit = best + sum(home.leaving + WAIT_US for home in state.homes.values())
         limit += prices.written_microseconds + WAIT_US - state.cost
         for splits in {id(splits): splits for splits in ways}.values():
@@ -317,7 +323,7 @@ def _candidates(asked: _Asked) -> list[Splits]:
         of_result = 1 if shape.contracted is None else splits.get(shape.contracted, 1)
         return prices.microseconds(splits), of_result, [-parts for parts in splits.values()]
 
-    asked.candidates[:] = sorted(candidates, key=preference)[:TRIED]  # of two threads, the same
+    asked.candidates[:] = sorted(candidates, key=preference)[:CANDIDATES]  # equal in all threads
     return asked.candidates
 
 
@@ -336,7 +342,7 @@ def _in_turns(shape: OpShape, free: list[str], cores: int) -> list[Splits]:
         for symbol in (*first, *rest):
             splits[symbol] = shape.parts(symbol, left)
             left //= splits[symbol]
-        splits = shape.the(splits)
+        splits = shape.unique(splits)
         found[id(splits)] = splits
     return list(found.values())
 
@@ -356,7 +362,7 @@ def _even(shape: OpShape, least: int, most: int) -> list[Splits]:
             for parts in range(1, most // _cores(splits) + 1)
             if units % parts == 0
         ]
-    return [shape.the(splits) for splits in found if _cores(splits) >= least]
+    return [shape.unique(splits) for splits in found if _cores(splits) >= least]
 
 
 def _within_span(shape: OpShape, candidates: list[Splits]) -> list[Splits]:
@@ -397,7 +403,7 @@ def _wanted(shape: OpShape, state: _State, reader: _Reader) -> Iterator[Splits]:
     """Splits that suit the next reader: by itself, or by what else it reads."""
     if shape.contracted is not None:
         return
-    found = list(reader.likes)
+    found = list(reader.best_footprints)
     for position, home in reader.others(state.homes):
         footprints = reader.wants(position, home.footprint)
         found += [footprints[reader.position]] if footprints is not None else []

@@ -151,7 +151,7 @@ class OpShape:
             known = self._footprints[id(splits)] = splits, found
         return known[1]
 
-    def the(self, splits: dict[str, int]) -> dict[str, int]:
+    def unique(self, splits: dict[str, int]) -> dict[str, int]:
         """One object for all splits that are equal."""
         return self._splits.setdefault(tuple(splits.items()), splits)
 
@@ -236,10 +236,10 @@ class OpShape:
         Loops of a matrix product have their places.
         """
         if self.contracted is not None:
-            return self.the({symbol: splits.get(symbol, 1) for symbol in self.op.space})
+            return self.unique({symbol: splits.get(symbol, 1) for symbol in self.op.space})
         order = iter(splits)
         places = [next(order) if symbol in splits else symbol for symbol in self.op.space]
-        return self.the({symbol: splits.get(symbol, 1) for symbol in places})
+        return self.unique({symbol: splits.get(symbol, 1) for symbol in places})
 
 
 class _Touch(NamedTuple):
