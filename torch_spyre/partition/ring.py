@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from torch_spyre.cost import ring_load
 from torch_spyre.machine import load as load_machine
-from torch_spyre.partition.dims import STICK_BYTES
+from torch_spyre.partition.dims import STICK_BYTES, units
 
 STOPS = int(load_machine().value("card.cores"))
 
@@ -70,22 +70,11 @@ def pieces(axes: tuple[Axis, ...], source: Slices, target: Slices) -> tuple[Piec
     holders = _cores_by_slices(source)
     found = []
     for core, slices in enumerate(target):
-        wanted = [
-            (slice * axis.target, min(axis.size, (slice + 1) * axis.target))
-            for axis, slice in zip(axes, slices, strict=True)
-        ]
-        if any(begin >= end for begin, end in wanted):
-            continue
-        parts = [
-            range(begin // axis.source, -(-end // axis.source))
-            for axis, (begin, end) in zip(axes, wanted, strict=True)
-        ]
-        for held in itertools.product(*parts):
-            ranges = tuple(
-                (max(begin, slice * axis.source), min(end, (slice + 1) * axis.source))
-                for axis, slice, (begin, end) in zip(axes, held, wanted, strict=True)
-            )
+        overlaps = [_overlaps(axis, slice) for axis, slice in zip(axes, slices, strict=True)]
+        for parts in itertools.product(*overlaps):
+            held = tuple(slice for slice, _, _ in parts)
             nearest = min(holders[held], key=lambda other: _distance(other, core))
+            ranges = tuple((begin, end) for _, begin, end in parts)
             found.append(Piece(nearest, core, ranges))
     return tuple(found)
 
@@ -113,8 +102,8 @@ def _load(axes: tuple[Axis, ...], source: Slices, target: Slices) -> Load:
         overlaps = [_overlaps(axis, slice) for axis, slice in zip(axes, slices, strict=True)]
         for held in itertools.product(*overlaps):
             size, place = STICK_BYTES, []
-            for slice, length in held:
-                size *= length
+            for slice, begin, end in held:
+                size *= end - begin
                 place.append(slice)
             for core, takers in _nearest(holders[tuple(place)], cores):
                 lx[core] += size
@@ -145,14 +134,17 @@ def _cores_by_slices(slices: Slices) -> dict[tuple[int, ...], list[int]]:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _overlaps(axis: Axis, slice: int) -> list[tuple[int, int]]:
-    """Which slices have something of one that is wanted, and how much; none beyond the end."""
+def _overlaps(axis: Axis, slice: int) -> list[tuple[int, int, int]]:
+    """Which slices have something of one that is wanted, from where to where.
+
+    Beyond the end none has.
+    """
     begin, end = slice * axis.target, min(axis.size, (slice + 1) * axis.target)
     if begin >= end:
         return []
     return [
-        (held, min(end, (held + 1) * axis.source) - max(begin, held * axis.source))
-        for held in range(begin // axis.source, -(-end // axis.source))
+        (held, max(begin, held * axis.source), min(end, (held + 1) * axis.source))
+        for held in range(begin // axis.source, units(end, axis.source))
     ]
 
 
