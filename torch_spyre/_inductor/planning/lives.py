@@ -74,15 +74,23 @@ class Life:
         return part and own.within(self.footprint)
 
 
-def lives(ops: list[KernelOp]) -> list[Life]:
-    """Of all intermediates, in the order of their first ops. Needs splits."""
+def lives(ops: list[KernelOp], but_in_lx: bool = False) -> list[Life]:
+    """Of all intermediates, in the order of their first ops; those that are in LX may be left out.
+
+    Needs splits.
+    """
     found: dict[Buffer, Life] = {}
     uses = uses_of(ops)
+    if but_in_lx:
+        uses = {buffer: times for buffer, times in uses.items() if buffer.lx is None}
     for time, op in enumerate(ops):
+        touched = [access.buffer for access in (*op.inputs, op.output)]
+        if uses.keys().isdisjoint(touched):
+            continue
         shape = OpShape(op)
         for position, footprint in enumerate(shape.footprints(op.splits)):
-            buffer = shape.accesses[position].buffer
-            if buffer.local:
+            buffer = touched[position]
+            if buffer in uses:
                 if buffer not in found:
                     found[buffer] = Life(buffer, footprint, op.op, sorted(uses[buffer]))
                 found[buffer].touch(shape, position)

@@ -21,7 +21,7 @@ SEGMENT_BYTES = int(load_machine().value("memory.segment_bytes"))
 
 def place_in_pool(ops: list[KernelOp]) -> list[KernelOp]:
     """Says of every intermediate that is not in LX where in the pool it is. Needs splits."""
-    found = [life for life in lives(ops) if life.buffer.lx is None]
+    found = lives(ops, but_in_lx=True)
     places, peak = lowest_peak(_buffers(found, REST if config.hbm_planning else len(ops)))
     if peak > SEGMENT_BYTES and config.hbm_planning:
         places, peak = lowest_peak(_buffers(found, 0))
