@@ -28,31 +28,32 @@ Splits = Mapping[str, int]
 
 
 class Footprint(NamedTuple):
-    """Which sticks of a buffer the cores touch. Equal ones: every core touches the same.
+    """Which sticks of a buffer each core touches. If two are equal, every core touches the same.
 
-    Planning compares and hashes very many. Tuples do so by value, and still fast.
+    Planning compares and hashes very many of them: a tuple does so by value, and fast.
     """
 
     cores: int
     begin: int  # of the first core, in sticks
     moves: tuple[tuple[int, int, int], ...]  # (cores to the next part, parts, sticks between them)
     shape: tuple[Step, ...]  # of a core; uneven ones say how many all cores have
-    # Of cores that share a tile of a product, and so touch what is each other's: the product. It is
-    # equal to no other, and neither are its footprints.
+    # The product, if cohorts share its parts: their cores touch the same sticks. So the footprint
+    # is equal to none of another op.
     cohort: KernelOp | None = None
 
     @property
     def span(self) -> int:
-        """From the first to the last stick of a core."""
+        """Sticks from the first to the last one that a core touches."""
         return sum(stride * (count - 1) for stride, count, _ in self.shape) + 1
 
     @property
     def sticks_of_core(self) -> int:
-        """Of the core that has most."""
+        """Sticks of the core that has most."""
         return math.prod(count for _, count, _ in self.shape)
 
     def within(self, other: Footprint) -> bool:
-        """Whether every core touches a part of what it has there, from where that begins."""
+        """Whether every core touches only sticks that it has in the other, from the same first one
+        on."""
         if self == other:
             return True
         mine, theirs = ((each.cores, each.begin, each.moves) for each in (self, other))
@@ -70,7 +71,7 @@ class Footprint(NamedTuple):
 
 
 class OpShape:
-    """An op's loops in units that cores can share: sticks where any tensor has its sticks."""
+    """An op's loops, counted in units that are never cut: sticks, where a tensor has its sticks."""
 
     def __init__(self, op: KernelOp) -> None:
         self.op = op
@@ -86,22 +87,22 @@ class OpShape:
                 self.unit[stick] = max(self.unit[stick], elems)
         self.units = {s: math.ceil(size / self.unit[s]) for s, size in op.space.items()}
         self._walks: dict[int, _Walk] = {}
-        # Planning asks for the same again and again, and to hash symbols takes long: what is known
-        # of splits is found by their identity, and they are kept beside it.
+        # Planning asks the same again and again, and to hash symbols takes long. So answers about
+        # splits are found by the identity of these, which are kept beside them.
         self._splits: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         self._cuts: dict[int, tuple[Splits, Cut]] = {}
         self._footprints: dict[int, tuple[Splits, list[Footprint]]] = {}
         self._like: dict[tuple[int, Footprint], dict[str, int] | None] = {}
 
     def of(self, op: KernelOp) -> OpShape:
-        """That of an op which differs in its buffers only: both share what is known of either."""
+        """The shape of an op that differs in its buffers only. Both share what is known of them."""
         shape = copy.copy(self)
         shape.op, shape.accesses = op, [*op.inputs, op.output]
         return shape
 
     @functools.cached_property
     def largest_buffer(self) -> int:
-        """Bytes of the largest that the op touches."""
+        """Bytes of the largest buffer that the op touches."""
         return max(device_bytes(access.buffer) for access in self.accesses)
 
     def parts(self, symbol: str, cores: int) -> int:
@@ -142,7 +143,7 @@ class OpShape:
         return found
 
     def footprints(self, splits: Splits) -> list[Footprint]:
-        """Of the inputs and of the output."""
+        """The footprints on the inputs and on the output."""
         known = self._footprints.get(id(splits))
         if known is None:
             found = [self.footprint(i, splits) for i in range(len(self.accesses))]
@@ -159,7 +160,7 @@ class OpShape:
         """The loops that are split, and into how many parts: the first moves from core to core."""
         order = [(symbol, parts) for symbol, parts in splits.items() if parts > 1]
         if any(symbol == self.contracted for symbol, _ in order):
-            order = [order[-1], *order[:-1]]  # cores that share a tile are neighbours
+            order = [order[-1], *order[:-1]]  # cores of a cohort are neighbours
         return order
 
     def walk(self, position: int) -> _Walk:
@@ -194,7 +195,7 @@ class OpShape:
 
     @functools.cached_property
     def _whole(self) -> list[bool]:
-        """Of which buffers it touches all."""
+        """The buffers of which it touches all."""
         layouts = [access.buffer.layout for access in self.accesses]
         dims = self.cut({}).dims
         return [
@@ -203,7 +204,7 @@ class OpShape:
         ]
 
     def may_split(self, symbol: str) -> bool:
-        """Whether several cores can share a loop. Those over K of a product may, besides."""
+        """Whether a loop can be split over cores. For K of a product, others decide."""
         if symbol in self.reduced:
             return False
         # The back end leaves a loop with an unfinished stick to one core when it turns sticks.
@@ -231,9 +232,9 @@ class OpShape:
         return self.in_order(found)
 
     def in_order(self, splits: Splits) -> dict[str, int]:
-        """All loops with their splits, those that are split in the order given.
+        """All loops with their splits; those that are split in the order that is given.
 
-        Loops of a matrix product have their places.
+        Loops of a matrix product keep their order.
         """
         if self.contracted is not None:
             return self.unique({symbol: splits.get(symbol, 1) for symbol in self.op.space})
@@ -261,8 +262,8 @@ class _Touch(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """All that the shape of an op depends on. Who keeps something of ops by their structure makes
-    it of :meth:`op`, which is made of nothing else."""
+    """All that the shape of an op depends on. To keep something about ops by their structure, work
+    it out from :meth:`op`, which is made of nothing else."""
 
     name: str
     space: tuple[tuple[str, int], ...]
@@ -306,7 +307,7 @@ class _Walk:
 
 
 def _merged_moves(moves: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """With loops put together that are split as one loop over both would be."""
+    """Joins loops that are split as one loop over both would be."""
     result: list[tuple[int, int, int]] = []
     for cores, parts, move in moves:
         if result:

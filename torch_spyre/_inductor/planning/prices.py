@@ -1,6 +1,6 @@
 """What an op costs, by how its loops are split and by which of its buffers are in LX.
 
-:mod:`torch_spyre.partition` counts, :mod:`torch_spyre.cost` prices; here is what planners ask.
+:mod:`torch_spyre.partition` counts, :mod:`torch_spyre.cost` gives prices. Planners ask here.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def in_lx(op: KernelOp) -> frozenset[int]:
 
 
 def effort_of(ops: Iterable[KernelOp]) -> float:
-    """Of ops with splits and homes: what their plans are compared by."""
+    """What plans are compared by, for ops with splits and homes."""
     return sum(OpPrices(OpShape(op)).effort(op.splits, in_lx(op)) * op.times for op in ops)
 
 
 class OpPrices:
-    """The prices of one op. Asked again and again for the same, by planners that compare."""
+    """The prices of one op. They are kept: planners ask for the same again and again."""
 
     def __init__(self, shape: OpShape) -> None:
         self.shape = shape
@@ -58,7 +58,7 @@ class OpPrices:
         self._known: dict[tuple[int, frozenset[int]], tuple[Splits, tuple[float, float]]] = {}
 
     def of(self, shape: OpShape) -> OpPrices:
-        """Those of an op which differs in its buffers only: both share what is known of either."""
+        """The prices of an op that differs in its buffers only. Both share what is known."""
         prices = copy.copy(self)
         prices.shape = shape
         return prices
@@ -87,6 +87,6 @@ class OpPrices:
 
     @functools.cached_property
     def written_microseconds(self) -> float:
-        """To have the result in device memory, if the op did nothing else."""
+        """The time to write the result to device memory, if the op did nothing else."""
         count = self.shape.touches[-1].counts(self.shape.cut({}).dims)
         return price(OpCost(written_bytes=STICK_BYTES * count.sticks)).write / 1e3

@@ -1,8 +1,7 @@
-"""Copies of an intermediate from the parts that cores have to the parts that an op wants.
+"""Ring copies: which are possible, and what they take.
 
-An ``identity`` by which every core takes its new part over the ring from those that have it: of
-what there can be one, and which it is. Asked by those who choose splits, and by those who insert
-the copies.
+A ring copy is an ``identity`` op: every core takes the part that the next op wants from the cores
+that have it. The search for splits asks here, and so does the pass that inserts the copies.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ Reads = list[tuple[KernelOp, int]]  # ops, and which of their inputs
 
 
 def movable(ops: Sequence[KernelOp]) -> dict[Buffer, tuple[KernelOp, Reads]]:
-    """Intermediates that can go from core to core, with the op that writes and those that read it.
+    """Intermediates that can be copied over the ring, with the op that writes each and its readers.
 
-    There is one writer, and none of them is in a loop over tiles. Copies of inputs cannot: they can
-    be made from the input as often as there are arrangements.
+    They have one writer, and none of these ops is in a loop over tiles. Clones of inputs are not
+    among them: each reader can have a clone of its own from the input.
     """
     if not (config.lx_planning and config.lx_ring_moves):
         return {}
@@ -69,7 +68,7 @@ class RingCopies:
         self._held: dict[Footprint, Splits | None] = {}
 
     def microseconds(self, splits: Splits, have: Footprint) -> float:
-        """That a copy takes; infinite if there is none."""
+        """The time that a copy takes; infinite if none is possible."""
         held = self._held_by(splits, have)
         if held is None:
             return math.inf

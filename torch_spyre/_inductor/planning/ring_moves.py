@@ -21,14 +21,14 @@ from torch_spyre.partition.dims import STICK_BYTES
 
 @dataclass
 class _Exchange:
-    """A buffer, and the copies of it that readers have instead."""
+    """A buffer, and the ring copies of it that readers read instead."""
 
     buffer: Buffer
     copies: list[tuple[KernelOp, Reads]]
 
     @property
     def is_in_lx(self) -> bool:
-        """All of it: else the copies would not be between scratchpads."""
+        """Whether the buffer and all copies are in LX: otherwise nothing would go over the ring."""
         buffers = (self.buffer, *(copy.output.buffer for copy, _ in self.copies))
         return all(buffer.lx is not None for buffer in buffers)
 
@@ -66,7 +66,7 @@ def exchange_parts(ops: list[KernelOp]) -> list[KernelOp]:
         without_room = [each for each in made if not each.is_in_lx]
         if not without_room:
             stay = all(buffer.lx is not None for buffer, (lx, _) in homes.items() if lx is not None)
-            # Something may have to leave LX for it, if it is worth that.
+            # Other buffers may have to leave LX for a copy, if it is worth that.
             if stay or effort_of(with_copies) < effort:
                 return with_copies
             without_room = made
@@ -92,7 +92,7 @@ def _exchanges(ops: list[KernelOp]) -> Iterator[_Exchange]:
 def _copies(
     writer: KernelOp, reads: Reads, shapes: dict[KernelOp, OpShape]
 ) -> list[tuple[KernelOp, Reads]]:
-    """One for each arrangement that readers want; none if one of them is beyond a copy."""
+    """A copy for each footprint that readers want; none if one of them is not possible."""
     last = len(writer.inputs)
     have = shapes[writer].footprints(writer.splits)[last]
     if not shapes[writer].each_core_has_its_own(last, writer.splits):

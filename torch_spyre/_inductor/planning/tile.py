@@ -1,7 +1,7 @@
-"""Ops in loops over tiles: what lies between them is then as small as a tile.
+"""Puts ops into loops over tiles: the buffers between them are then as small as a tile.
 
-Where the tiles come from, a hint or a cost model, is not known here: a plan says which loop of
-which op is cut into how many tiles.
+A plan says which loop of which op is cut into how many tiles. It may come from a hint or from the
+cost model: that makes no difference here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def coarse_tile(ops: list[KernelOp], plan: Sequence[Tiles]) -> list[KernelOp]:
 
 
 class _Made:
-    """What loops need that was not there: names, numbers to begin with, other ops."""
+    """What is made for loops: names, numbers that they begin with, additional ops."""
 
     def __init__(self, ops: Sequence[KernelOp]) -> None:
         self.ops = list(ops)  # and those that were there
@@ -96,7 +96,7 @@ class _Made:
 
 
 def can_be_cut(tiles: Tiles) -> bool:
-    """Whether its ops can be, apart from loops inside."""
+    """Whether the ops of a plan can be cut so, apart from loops inside."""
     try:
         _check(replace(tiles, inner=[]), {})
     except NotTileable:
@@ -118,8 +118,8 @@ def _check(tiles: Tiles, around: dict[KernelOp, list[str]]) -> None:
 
 
 def _sizes(tiles: Tiles) -> tuple[Fraction, int]:
-    """Of what loops count, how much a tile is: the same for all ops, and as whole sticks need;
-    and how many are so large. The last one is smaller, or several if one does not do."""
+    """The size of a tile in the dimension that the loops count, and how many tiles have it. It is
+    the same for all ops, and keeps sticks whole. One or several last tiles are smaller."""
     sticks = {op: _sticks(op, symbol) for op, symbol in tiles.symbols.items()}
     steps = {op: Fraction(sticks[op][0], op.space[s]) for op, s in tiles.symbols.items()}
     step = functools.reduce(_common_multiple, steps.values())
@@ -137,7 +137,8 @@ def _sizes(tiles: Tiles) -> tuple[Fraction, int]:
 
 
 def _sticks(op: KernelOp, symbol: str) -> tuple[int, Buffer | None]:
-    """Of how many elements sticks are along a loop, and whose: tiles begin where sticks do."""
+    """The number of elements in a stick along a loop, and of which buffer: tiles begin where sticks
+    do."""
     found: tuple[int, Buffer | None] = (1, None)
     for access in (*op.inputs, op.output):
         elems = access.buffer.format.elems_per_stick()
@@ -202,7 +203,7 @@ class _Run:
             self.touched.setdefault(access.buffer, []).append((op, access))
 
     def _meetings(self, op: KernelOp) -> Iterator[tuple[Access, KernelOp, Access]]:
-        """Accesses to what ops in the loop or after it touch too, if one of them writes."""
+        """Accesses to what ops in the loop or after it touch as well, if one of them writes."""
         for access in (*op.inputs, op.output):
             for other, met in self.touched.get(access.buffer, ()):
                 if access is op.output or met is other.output:
@@ -219,7 +220,7 @@ class _Run:
         return tile_step(access, space, symbol, self.tiles.tile(op), op.space[symbol])
 
     def ops(self, made: _Made) -> list[KernelOp]:
-        """All of them, in the loop and around it."""
+        """All ops, in the loop and around it."""
         begin: list[KernelOp] = []
         body: list[KernelOp] = []
         end: list[KernelOp] = []
@@ -244,7 +245,7 @@ class _Run:
         return [op for part in parts for op in part]
 
     def _enter_loop(self, ops: Sequence[KernelOp], made: _Made, count: int) -> None:
-        """Loops of one iteration are none."""
+        """Puts ops into the loop. If it has one iteration, there is no loop."""
         if count <= 1:
             return
         loop = made.loop(count)
