@@ -63,7 +63,13 @@ FILES = [
 ]
 
 # A test, or all tests whose names begin so, and why it cannot run under the sanitizers.
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT = {
+    "test_memory.py::test_ten_thousand_iterations_leak_nothing": "ASan keeps what was freed",
+    "test_memory.py::test_host_code_that_dereferences": "ASan reports the fault that is wanted",
+    # An ASan older than GCC 14's may leave its lock taken in the child: one hang in 900 forks.
+    "test_fork.py::test_forking_while_threads_pin_memory": "ASan allocates with a lock",
+    "test_checkpoints.py::test_weights_are_in_memory_once": "ASan has copies of its own",
+}
 
 
 def pytest_configure(config):

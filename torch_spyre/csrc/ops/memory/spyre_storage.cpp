@@ -29,11 +29,16 @@ at::Tensor storage_to_host(const c10::Storage& storage) {
   return host;
 }
 
+/// As many bytes of one tensor as another has room for. One without any may have no memory at all.
+void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
+  const std::size_t count = std::min(from.nbytes(), to.nbytes());
+  if (count > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), count);
+}
+
 /// The bytes a CPU storage would hold, `nbytes` of them; what no element reaches is zero.
 at::Tensor bytes_of(const at::Tensor& host, std::int64_t nbytes) {
   at::Tensor bytes = at::zeros({nbytes}, host.options().dtype(c10::ScalarType::Byte));
-  const std::size_t count = std::min<std::size_t>(host.nbytes(), static_cast<std::size_t>(nbytes));
-  if (count > 0) std::memcpy(bytes.mutable_data_ptr(), host.const_data_ptr(), count);
+  copy_bytes(host, bytes);
   return bytes;
 }
 
@@ -41,8 +46,7 @@ void replace_bytes(const c10::Storage& storage, const at::Tensor& bytes) {
   const at::Tensor target = elements(storage);
   if (target.numel() == 0) return;
   const at::Tensor host = at::zeros(target.sizes(), target.options().device(c10::kCPU));
-  std::memcpy(host.mutable_data_ptr(), bytes.const_data_ptr(),
-              std::min<std::size_t>(host.nbytes(), bytes.nbytes()));
+  copy_bytes(bytes, host);
   copy_to_card(host, target, false);
 }
 
