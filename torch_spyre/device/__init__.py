@@ -13,97 +13,35 @@ import torch
 
 from torch_spyre import _C as native
 from torch_spyre import memory, random, streams
-from torch_spyre.memory import (
-    empty_cache,
-    empty_host_cache,
-    host_memory_stats,
-    max_memory_allocated,
-    max_memory_reserved,
-    mem_get_info,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    reset_accumulated_host_memory_stats,
-    reset_accumulated_memory_stats,
-    reset_peak_host_memory_stats,
-    reset_peak_memory_stats,
-)
-from torch_spyre.random import (
-    get_rng_state,
-    get_rng_state_all,
-    initial_seed,
-    manual_seed,
-    manual_seed_all,
-    seed,
-    seed_all,
-    set_rng_state,
-    set_rng_state_all,
-)
-from torch_spyre.streams import (
-    Device,
-    Event,
-    Stream,
-    _sleep,
-    checked,
-    current_stream,
-    default_stream,
-    device_index,
-    set_stream,
-    stream,
-    synchronize,
-)
+from torch_spyre.memory import *  # noqa: F403
+from torch_spyre.random import *  # noqa: F403
+from torch_spyre.streams import *  # noqa: F403
+from torch_spyre.streams import Device, _sleep, device_index, set_stream
 
 __all__ = [
     "Counters",
-    "Event",
     "SpyreDeviceProperties",
-    "Stream",
     "_sleep",
-    "checked",
     "counters",
     "current_device",
-    "current_stream",
-    "default_stream",
     "device",
     "device_count",
-    "empty_cache",
-    "empty_host_cache",
     "get_amp_supported_dtype",
     "get_device_name",
     "get_device_properties",
-    "get_rng_state",
-    "get_rng_state_all",
-    "host_memory_stats",
     "init",
-    "initial_seed",
     "is_available",
     "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "mem_get_info",
     "memory",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
     "random",
     "reset",
-    "reset_accumulated_host_memory_stats",
-    "reset_accumulated_memory_stats",
-    "reset_peak_host_memory_stats",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
     "set_device",
-    "set_rng_state",
-    "set_rng_state_all",
     "set_stream",
-    "stream",
     "streams",
-    "synchronize",
 ]
-
+__all__ += memory.__all__
+__all__ += random.__all__
+__all__ += streams.__all__
 
 log = logging.getLogger("spyre.device")
 
@@ -201,15 +139,7 @@ class device:
 def get_device_properties(device: Device = None) -> SpyreDeviceProperties:
     """Name, memory and cores of a device. Starts it."""
     index = device_index(device)
-    card = native._properties(index)
-    return SpyreDeviceProperties(
-        type=card["type"],
-        index=index,
-        multi_processor_count=card["cores"],
-        name=card["name"],
-        total_memory=card["memory_bytes"],
-        lx_bytes_per_core=card["lx_bytes_per_core"],
-    )
+    return SpyreDeviceProperties(index=index, **native._properties(index))
 
 
 def get_device_name(device: Device = None) -> str:

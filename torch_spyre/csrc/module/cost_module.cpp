@@ -1,10 +1,9 @@
-#include "module/cost_module.h"
-
 #include <string_view>
 #include <vector>
 
 #include <pybind11/stl.h>
 
+#include "module/bindings.h"
 #include "spyre/cost.h"
 
 namespace py = pybind11;

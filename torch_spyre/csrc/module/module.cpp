@@ -7,10 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "fallback/fallback.h"
-#include "module/cost_module.h"
-#include "module/program_module.h"
-#include "module/python_doors.h"
-#include "module/spyre_hooks.h"
+#include "module/bindings.h"
 #include "ops/memory/spyre_copy.h"
 #include "ops/memory/spyre_layout_api.h"
 #include "ops/random/spyre_generator.h"
@@ -31,21 +28,34 @@ namespace py = pybind11;
 namespace spyre {
 namespace {
 
+/// An argument: -1 is the current device, others are checked before they are cut to an index.
+struct Device {
+  c10::DeviceIndex index = 0;
+
+  operator c10::DeviceIndex() const { return index; }
+  card::Card& card() const { return runtime::card(index); }
+};
+
+}  // namespace
+}  // namespace spyre
+
+template <>
+struct pybind11::detail::type_caster<spyre::Device> {
+  PYBIND11_TYPE_CASTER(spyre::Device, const_name("int"));
+
+  bool load(handle source, bool convert) {
+    make_caster<std::int64_t> number;
+    if (!number.load(source, convert)) return false;
+    value.index = spyre::runtime::device_or_current(cast_op<std::int64_t>(number));
+    return true;
+  }
+};
+
+namespace spyre {
+namespace {
+
 using Released = py::call_guard<py::gil_scoped_release>;
 using Dims = std::vector<std::int64_t>;
-
-/// torch.dtype objects have no pybind caster.
-c10::ScalarType to_dtype(const py::object& object) {
-  TORCH_CHECK_TYPE(THPDtype_Check(object.ptr()), "expected a torch.dtype, got ",
-                   py::repr(object).cast<std::string>());
-  return reinterpret_cast<THPDtype*>(object.ptr())->scalar_type;
-}
-
-/// Python's integers are wider than a device index: check before they are cut.
-std::optional<c10::MemoryFormat> to_memory_format(const py::object& object) {
-  if (object.is_none()) return std::nullopt;
-  return py::cast<c10::MemoryFormat>(object);
-}
 
 void bind_formats(py::module& module) {
   py::enum_<DataFormat> formats(module, "DataFormats",
@@ -62,10 +72,9 @@ void bind_formats(py::module& module) {
       .value("QFP8CH", ElementArrangement::QFP8CH)
       .value("EXX2", ElementArrangement::EXX2);
 
-  module.def("get_device_dtype",
-             [](const py::object& dtype) { return device_format(to_dtype(dtype)); });
-  module.def("get_elem_in_stick", [](const py::object& dtype) {
-    return format_info(device_format(to_dtype(dtype))).elems_per_stick;
+  module.def("get_device_dtype", &device_format);
+  module.def("get_elem_in_stick", [](c10::ScalarType dtype) {
+    return format_info(device_format(dtype)).elems_per_stick;
   });
   module.def("encode_constant", &encode_constant, py::arg("value"), py::arg("format"));
   module.def("_follows_strides", &follows_strides, py::arg("layout"));
@@ -113,14 +122,9 @@ SpyreTensorLayout layout_from_state(const py::tuple& state) {
 void bind_layouts(py::module& module) {
   using Layout = SpyreTensorLayout;
   py::class_<Layout>(module, "SpyreTensorLayout", "Where a tensor's elements lie in device memory.")
-      .def(py::init([](const Dims& host_size, const py::object& dtype) {
-             return Layout(host_size, to_dtype(dtype));
-           }),
-           py::arg("host_size"), py::arg("dtype"))
-      .def(py::init([](const Dims& host_size, const Dims& host_strides, const py::object& dtype,
-                       const Dims& dim_order, ElementArrangement arrangement) {
-             return Layout(host_size, host_strides, to_dtype(dtype), dim_order, arrangement);
-           }),
+      .def(py::init<c10::IntArrayRef, c10::ScalarType>(), py::arg("host_size"), py::arg("dtype"))
+      .def(py::init<c10::IntArrayRef, c10::IntArrayRef, c10::ScalarType, c10::IntArrayRef,
+                    ElementArrangement>(),
            py::arg("host_size"), py::arg("host_strides"), py::arg("dtype"), py::arg("dim_order"),
            py::arg("element_arrangement") = ElementArrangement::STANDARD)
       .def(py::init<Dims, Dims, DataFormat, ElementArrangement>(), py::arg("device_size"),
@@ -168,41 +172,18 @@ void bind_layouts(py::module& module) {
   module.def("set_spyre_tensor_layout", &set_layout, py::arg("tensor"), py::arg("layout"));
   module.def(
       "spyre_empty_with_layout",
-      [](const Dims& size, const Dims& stride, const py::object& dtype, const Layout& layout) {
-        return empty_strided_with_layout(size, stride, to_dtype(dtype), layout);
-      },
+      [](c10::IntArrayRef size, c10::IntArrayRef stride, c10::ScalarType dtype,
+         const Layout& layout) { return empty_strided_with_layout(size, stride, dtype, layout); },
       py::arg("size"), py::arg("stride"), py::arg("dtype"), py::arg("layout"));
-  module.def(
-      "empty_with_layout",
-      [](const Dims& size, const Layout& layout, const py::object& dtype,
-         std::optional<c10::Device> device, bool pin_memory, const py::object& format) {
-        return empty_with_layout(size, layout, to_dtype(dtype), device, pin_memory,
-                                 to_memory_format(format));
-      },
-      py::arg("size"), py::arg("layout"), py::arg("dtype"), py::arg("device") = py::none(),
-      py::arg("pin_memory") = false, py::arg("memory_format") = py::none());
-  module.def(
-      "as_strided_with_layout",
-      [](const at::Tensor& self, const Dims& size, const Dims& stride, std::int64_t offset,
-         const Layout& layout) {
-        return as_strided_with_layout(self, size, stride, offset, layout);
-      },
-      py::arg("tensor"), py::arg("size"), py::arg("stride"), py::arg("storage_offset"),
-      py::arg("layout"));
-  module.def(
-      "reinterpret_tensor",
-      [](const at::Tensor& self, const Dims& size, const Dims& stride, std::int64_t increment) {
-        return reinterpret_tensor(self, size, stride, increment);
-      },
-      py::arg("tensor"), py::arg("size"), py::arg("stride"), py::arg("offset_increment") = 0);
-  module.def(
-      "reinterpret_tensor_with_layout",
-      [](const at::Tensor& self, const Dims& size, const Dims& stride, std::int64_t increment,
-         const Layout& layout) {
-        return reinterpret_tensor_with_layout(self, size, stride, increment, layout);
-      },
-      py::arg("tensor"), py::arg("size"), py::arg("stride"), py::arg("offset_increment"),
-      py::arg("layout"));
+  module.def("empty_with_layout", &empty_with_layout, py::arg("size"), py::arg("layout"),
+             py::arg("dtype"), py::arg("device") = py::none(), py::arg("pin_memory") = false,
+             py::arg("memory_format") = py::none());
+  module.def("as_strided_with_layout", &as_strided_with_layout, py::arg("tensor"), py::arg("size"),
+             py::arg("stride"), py::arg("storage_offset"), py::arg("layout"));
+  module.def("reinterpret_tensor", &reinterpret_tensor, py::arg("tensor"), py::arg("size"),
+             py::arg("stride"), py::arg("offset_increment") = 0);
+  module.def("reinterpret_tensor_with_layout", &reinterpret_tensor_with_layout, py::arg("tensor"),
+             py::arg("size"), py::arg("stride"), py::arg("offset_increment"), py::arg("layout"));
 }
 
 py::dict describe(const card::DataConversion& conversion) {
@@ -228,12 +209,8 @@ py::dict describe(const card::DataConversion& conversion) {
 }
 
 void bind_copies(py::module& module) {
-  module.def(
-      "copy_tensor",
-      [](const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-        return copy_from(self, dst, non_blocking);
-      },
-      py::arg("self"), py::arg("dst"), py::arg("non_blocking") = false, Released());
+  module.def("copy_tensor", &copy_from, py::arg("self"), py::arg("dst"),
+             py::arg("non_blocking") = false, Released());
   module.def(
       "_data_conversion_info",
       [](const at::Tensor& source, const at::Tensor& target) {
@@ -259,35 +236,28 @@ void bind_devices(py::module& module) {
   module.def("device_count", [] { return visible_devices().cards.size(); });
   module.def("_scratchpads_survive", [] { return visible_devices().mode != card::Mode::virtual_; });
   module.def("_is_available", [] { return visible_device_count() > 0; });
-  module.def("set_device",
-             [](std::int64_t device) { runtime::set_device(runtime::device_or_current(device)); });
+  module.def("set_device", [](Device device) { runtime::set_device(device); });
   module.def("_check_device_index", &runtime::check_device_index);
   module.def("current_device", [] { return static_cast<int>(runtime::current_device()); });
 
   module.def(
       "_properties",
-      [](std::int64_t device) {
-        const card::Properties& properties =
-            runtime::card(runtime::device_or_current(device)).properties();
+      [](Device device) {
+        const card::Properties& properties = device.card().properties();
         py::dict result;
         result["name"] = properties.name;
         result["type"] = properties.type;
-        result["cores"] = properties.cores;
-        result["memory_bytes"] = properties.memory_bytes;
+        result["multi_processor_count"] = properties.cores;
+        result["total_memory"] = properties.memory_bytes;
         result["lx_bytes_per_core"] = properties.lx_bytes_per_core;
         return result;
       },
       py::arg("device"));
   module.def(
-      "_counters",
-      [](std::int64_t device) {
-        return counters_dict(runtime::card(runtime::device_or_current(device)).counters());
-      },
+      "_counters", [](Device device) { return counters_dict(device.card().counters()); },
       py::arg("device"));
   module.def(
-      "_reset_card",
-      [](std::int64_t device) { runtime::card(runtime::device_or_current(device)).reset(); },
-      py::arg("device"), Released());
+      "_reset_card", [](Device device) { device.card().reset(); }, py::arg("device"), Released());
 }
 
 void bind_fallbacks(py::module& module) {
@@ -330,27 +300,24 @@ std::map<std::string, std::int64_t> host_memory_stats() {
 void bind_memory(py::module& module) {
   module.def(
       "_spyre_get_allocator_stats",
-      [](std::int64_t device) {
-        const auto stats = SpyreAllocator::get().getDeviceStats(runtime::device_or_current(device));
+      [](Device device) {
+        const auto stats = SpyreAllocator::get().getDeviceStats(device);
         py::dict result;
         result["allocated_bytes.all.current"] = stats.allocated_bytes[0].current;
         result["allocation.all.current"] = stats.allocation[0].current;
         return result;
       },
       py::arg("device"));
-  module.def("_spyre_reset_accumulated_stats", [](std::int64_t device) {
-    SpyreAllocator::get().resetAccumulatedStats(runtime::device_or_current(device));
-  });
-  module.def("_spyre_reset_peak_stats", [](std::int64_t device) {
-    SpyreAllocator::get().resetPeakStats(runtime::device_or_current(device));
-  });
+  module.def("_spyre_reset_accumulated_stats",
+             [](Device device) { SpyreAllocator::get().resetAccumulatedStats(device); });
+  module.def("_spyre_reset_peak_stats",
+             [](Device device) { SpyreAllocator::get().resetPeakStats(device); });
   module.def(
       "_memory_info",
-      [](std::int64_t device) {
+      [](Device device) {
         const card::MemoryInfo info = [&] {
           const py::gil_scoped_release released;  // asks the kernel about every page
-          return runtime::card(runtime::device_or_current(device))
-              .memory_info(card::MemoryKind::tensor);
+          return device.card().memory_info(card::MemoryKind::tensor);
         }();
         py::dict result;
         result["capacity"] = info.capacity;
@@ -371,36 +338,29 @@ void bind_memory(py::module& module) {
 void bind_random(py::module& module) {
   module.def(
       "manual_seed",
-      [](std::uint64_t seed, std::int64_t device) {
-        at::Generator generator = default_generator(runtime::device_or_current(device));
+      [](std::uint64_t seed, Device device) {
+        at::Generator generator = default_generator(device);
         const std::lock_guard lock(generator.mutex());
         generator.set_current_seed(seed);
       },
       py::arg("seed"), py::arg("device") = -1, Released());
   module.def("manual_seed_all", &seed_all, py::arg("seed"), Released());
   module.def(
-      "get_rng_state",
-      [](std::int64_t device) {
-        return default_generator(runtime::device_or_current(device)).get_state();
-      },
+      "get_rng_state", [](Device device) { return default_generator(device).get_state(); },
       py::arg("device") = -1);
   module.def(
       "set_rng_state",
-      [](const at::Tensor& state, std::int64_t device) {
-        at::Generator generator = default_generator(runtime::device_or_current(device));
+      [](const at::Tensor& state, Device device) {
+        at::Generator generator = default_generator(device);
         const std::lock_guard lock(generator.mutex());
         generator.set_state(state);
       },
       py::arg("state"), py::arg("device") = -1, Released());
   module.def(
-      "initial_seed",
-      [](std::int64_t device) {
-        return default_generator(runtime::device_or_current(device)).current_seed();
-      },
+      "initial_seed", [](Device device) { return default_generator(device).current_seed(); },
       py::arg("device") = -1);
   module.def(
-      "_get_default_generator",
-      [](std::int64_t device) { return default_generator(runtime::device_or_current(device)); },
+      "_get_default_generator", [](Device device) { return default_generator(device); },
       py::arg("device") = -1);
 }
 

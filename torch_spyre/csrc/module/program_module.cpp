@@ -1,7 +1,5 @@
 // Programs and compiled kernels, and what compiled graphs do at every call. Where pybind's dispatch
 // would take longer than the work, functions are Python's own kind of built-in.
-#include "module/program_module.h"
-
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,6 +10,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_numbers.h>
 
+#include "module/bindings.h"
 #include "ops/memory/spyre_layout_api.h"
 #include "program/program_launch.h"
 #include "runtime/spyre_runtime.h"

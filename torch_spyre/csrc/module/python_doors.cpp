@@ -3,14 +3,13 @@
 // imported it before. Here the objects stay what they are. A built-in function holds a pointer to
 // its definition; it gets one that differs in what is called, which looks whether the card is meant
 // and hands all else to the original. PyTorch's own definitions are not written to.
-#include "module/python_doors.h"
-
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Storage.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "runtime/first_use.h"
+#include "module/bindings.h"
+#include "runtime/spyre_runtime.h"
 
 namespace py = pybind11;
 
@@ -189,7 +188,7 @@ void bind_doors(py::module& module) {
     opened->tp_new = &safe_open;
   });
   module.def("_on_first_use", [](const py::function& act) {
-    on_first_use([held = py::object(act).release()] {
+    runtime::on_first_use([held = py::object(act).release()] {
       const py::gil_scoped_acquire acquired;
       held();
     });

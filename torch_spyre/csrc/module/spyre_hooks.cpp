@@ -1,13 +1,11 @@
-#include "module/spyre_hooks.h"
-
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include "module/bindings.h"
 #include "ops/memory/spyre_storage.h"
 #include "ops/random/spyre_generator.h"
 #include "runtime/spyre_device_enum.h"
 #include "runtime/spyre_pinned.h"
 #include "runtime/spyre_runtime.h"
-#include "tensor/spyre_allocator.h"
 
 namespace spyre {
 namespace {

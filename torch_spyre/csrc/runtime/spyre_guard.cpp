@@ -59,8 +59,12 @@ struct SpyreGuardImpl final : c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return &streams::card_stream(stream);
   }
-  bool queryStream(const c10::Stream& stream) const override { return streams::query(stream); }
-  void synchronizeStream(const c10::Stream& stream) const override { streams::synchronize(stream); }
+  bool queryStream(const c10::Stream& stream) const override {
+    return streams::card_stream(stream).query();
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    streams::card_stream(stream).synchronize();
+  }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     streams::synchronize_device(device);
   }

@@ -9,7 +9,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "runtime/first_use.h"
 #include "runtime/logging.h"
 #include "runtime/spyre_device_enum.h"
 #include "runtime/spyre_environment.h"
@@ -24,6 +23,8 @@ struct State {
   std::atomic<bool> started{false};
   std::atomic<bool> bad_fork{false};
   std::atomic<bool> ending{false};
+  std::atomic<bool> used{false};
+  std::function<void()> first_use;
 };
 
 /// Leaked: tensors may be freed after static destructors have run.
@@ -75,6 +76,14 @@ void check_usable() {
 card::Platform& platform() {
   static card::Platform* const instance = load_platform();
   return *instance;
+}
+
+void on_first_use(std::function<void()> act) { state().first_use = std::move(act); }
+
+void first_use() {
+  State& shared = state();
+  if (shared.used.load(std::memory_order_relaxed) || shared.used.exchange(true)) return;
+  if (shared.first_use) shared.first_use();
 }
 
 bool started() noexcept { return state().started && !state().bad_fork; }

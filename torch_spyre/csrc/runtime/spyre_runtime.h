@@ -4,6 +4,7 @@
 // process that has started it cannot use the device and says so.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -14,6 +15,11 @@ namespace spyre::runtime {
 
 /// The card library: torch_spyre/lib/libspyre_card.so, or SPYRE_CARD_LIBRARY.
 card::Platform& platform();
+
+/// `act` runs once, before the first card is opened and before the first tensor is made for one.
+void on_first_use(std::function<void()> act);
+/// Called where one of these happens; costs a load afterwards.
+void first_use();
 
 /// Open the current device. Idempotent.
 void start();

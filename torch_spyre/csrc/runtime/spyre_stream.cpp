@@ -90,8 +90,6 @@ card::Stream& card_stream(c10::Stream stream) {
 
 card::Stream& current_card_stream(c10::DeviceIndex device) { return card_stream(current(device)); }
 
-bool query(c10::Stream stream) { return card_stream(stream).query(); }
-void synchronize(c10::Stream stream) { card_stream(stream).synchronize(); }
 void synchronize_device(c10::DeviceIndex device) { runtime::card(resolved(device)).synchronize(); }
 void synchronize_all() {
   for (card::Card* card : runtime::open_cards()) card->synchronize();

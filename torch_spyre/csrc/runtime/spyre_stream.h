@@ -23,8 +23,6 @@ card::Stream& card_stream(c10::Stream stream);
 /// The card's stream that work of this thread goes to.
 card::Stream& current_card_stream(c10::DeviceIndex device);
 
-bool query(c10::Stream stream);
-void synchronize(c10::Stream stream);
 /// All streams of the device.
 void synchronize_device(c10::DeviceIndex device);
 /// All streams of all devices that have been used.

@@ -11,7 +11,6 @@
 #include <c10/util/Exception.h>
 
 #include "runtime/checks.h"
-#include "runtime/first_use.h"
 #include "runtime/fork_safe_mutex.h"
 #include "runtime/logging.h"
 #include "runtime/spyre_device_enum.h"
@@ -180,7 +179,7 @@ c10::DataPtr make_data(std::unique_ptr<StorageContext> context, c10::DeviceIndex
             context->layout.str());
   } else {
     runtime::check_device_index(device);
-    first_use();
+    runtime::first_use();
   }
   return {handle, context.release(), &delete_context, {c10::DeviceType::PrivateUse1, device}};
 }

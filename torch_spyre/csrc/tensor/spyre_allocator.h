@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Storage.h>
