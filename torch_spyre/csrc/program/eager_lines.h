@@ -11,8 +11,6 @@
 
 #include "program/eager_plan.h"
 #include "spyre/program.h"
-#include "tensor/spyre_dtypes.h"
-#include "tensor/spyre_tensor_impl.h"
 
 namespace spyre::eager {
 
@@ -35,6 +33,13 @@ struct LinePlan {
 
 inline DimSet single_dim(std::int64_t dim, std::int64_t rank) {
   return rank == 0 ? DimSet() : DimSet().set(c10::maybe_wrap_dim(dim, rank));
+}
+
+/// Dimensions `first` to `end`, without that.
+inline DimSet dim_range(std::int64_t first, std::int64_t end) {
+  DimSet dims;
+  for (std::int64_t d = first; d < end; ++d) dims.set(d);
+  return dims;
 }
 
 inline std::vector<card::LineLoops> line_loops(c10::IntArrayRef size, const Operand& tensor,
@@ -63,6 +68,19 @@ inline card::LineTensor line_tensor(std::int64_t operand, const Operand& tensor,
   return {operand, tensor.format(), line_loops(tensor.sizes(), tensor, plan.line, plan.position)};
 }
 
+/// Loops of a pointwise step over operands in their order.
+inline std::vector<card::Pointwise::Nest> pointwise_nests(c10::IntArrayRef size,
+                                                          c10::ArrayRef<JointOperand> operands) {
+  std::vector<card::Pointwise::Nest> nests;
+  for (const JointNest& joint : joint_loops(size, operands)) {
+    card::Pointwise::Nest& nest = nests.emplace_back();
+    nest.offset.assign(joint.offset.begin(), joint.offset.end());
+    for (const JointNest::Dim& dim : joint.dims)
+      nest.dims.push_back({dim.size, {dim.stride.begin(), dim.stride.end()}});
+  }
+  return nests;
+}
+
 /// An input of a pointwise step that is part of a larger program: a tensor or a number.
 struct StepInput {
   std::int64_t operand = card::Pointwise::Input::kScalar;
@@ -88,12 +106,7 @@ inline void add_pointwise(card::ProgramBuilder& builder, Operands operands, OpFu
   }
   sides.push_back(JointOperand::of(output, output.sizes()));
   step.output = {output_operand, output.format(), output.narrow()};
-  for (const JointNest& nest : joint_loops(output.sizes(), sides)) {
-    card::Pointwise::Nest& loops = step.nests.emplace_back();
-    loops.offset.assign(nest.offset.begin(), nest.offset.end());
-    for (const JointNest::Dim& dim : nest.dims)
-      loops.dims.push_back({dim.size, {dim.stride.begin(), dim.stride.end()}});
-  }
+  step.nests = pointwise_nests(output.sizes(), sides);
   builder.pointwise(step);
 }
 

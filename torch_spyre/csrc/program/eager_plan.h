@@ -248,4 +248,9 @@ class Call {
 /// usual error about tensors on different devices.
 at::Tensor on_device(const at::Tensor& tensor, c10::Device device);
 
+/// Undefined if it is absent; refused if it is on another device than the input.
+inline at::Tensor parameter(const std::optional<at::Tensor>& tensor, const at::Tensor& input) {
+  return tensor && tensor->defined() ? on_device(*tensor, input.device()) : at::Tensor();
+}
+
 }  // namespace spyre::eager

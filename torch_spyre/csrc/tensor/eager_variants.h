@@ -3,8 +3,7 @@
 //   Tensor& take(const Tensor& self, const Tensor& index, Tensor& out);  // makes `out` if
 //   undefined
 //
-//   m.impl("take", functional<take>);
-//   m.impl("take.out", take);
+//   implement<take>(m, "take", "take.out");
 //
 // A kernel of two outputs returns them as a tuple of references.
 #pragma once
@@ -68,5 +67,12 @@ inline constexpr auto functional = Variants<kernel>::functional(
 /// op_(self, inputs...): the output is the first input.
 template <auto kernel>
 inline constexpr auto in_place = Variants<kernel>::in_place(typename Variants<kernel>::Inputs());
+
+/// Registers a kernel under its name, and its functional variant under that one's.
+template <auto kernel>
+void implement(torch::Library& library, const char* made, const char* out) {
+  library.impl(made, functional<kernel>);
+  library.impl(out, kernel);
+}
 
 }  // namespace spyre::eager

@@ -152,8 +152,7 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<std::int64_t> outp
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("index_select", functional<index_select>);
-  m.impl("index_select.out", index_select);
+  implement<index_select>(m, "index_select", "index_select.out");
   m.impl("embedding", embedding);
   m.impl("index_add.out", index_add_out);
   m.impl("index_copy.out", index_copy_out);

@@ -1,7 +1,6 @@
 // Matrix products. matmul, linear and einsum are made of these by PyTorch.
 #include "ops/matmul/eager_matmul.h"
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/ops/addmm_meta.h>
 #include <ATen/ops/addmv_meta.h>
 #include <ATen/ops/baddbmm_meta.h>
@@ -49,6 +48,13 @@ std::optional<Tensor> addend(const Tensor& self, const Tensor& out, const Scalar
   return on_device(self, out.device()).expand(out.sizes());
 }
 
+/// out = beta * self + alpha * (a @ b).
+Tensor& add_product(const Tensor& self, const Tensor& a, const Tensor& b, const Scalar& beta,
+                    const Scalar& alpha, Tensor& out) {
+  matmul(a, b, out, addend(self, out, beta), factor(alpha, out), factor(beta, out));
+  return out;
+}
+
 void check_addend(const Tensor& self, const Tensor& product) {
   TORCH_CHECK(self.scalar_type() == product.scalar_type(),
               "self and mat2 must have the same dtype, but got ", self.scalar_type(), " and ",
@@ -57,9 +63,10 @@ void check_addend(const Tensor& self, const Tensor& product) {
 
 // ------------------------------------------------------------------------------- two dimensions
 
-Tensor& mm(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  check_operands("mm", self, mat2);
-  shape_outputs<at::meta::structured_mm>(out, self, mat2);
+template <class Meta, int dim>
+Tensor& product(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  check_operands(dim == 2 ? "mm" : "bmm", self, mat2);
+  shape_outputs<Meta>(out, self, mat2);
   matmul(self, mat2, out);
   return out;
 }
@@ -68,18 +75,10 @@ Tensor& addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, const 
               const Scalar& alpha, Tensor& out) {
   check_operands("addmm", mat1, mat2);
   shape_outputs<at::meta::structured_addmm>(out, self, mat1, mat2, beta, alpha);
-  matmul(mat1, mat2, out, addend(self, out, beta), factor(alpha, out), factor(beta, out));
-  return out;
+  return add_product(self, mat1, mat2, beta, alpha, out);
 }
 
 // ------------------------------------------------------------------------------------- batches
-
-Tensor& bmm(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  check_operands("bmm", self, mat2);
-  shape_outputs<at::meta::structured_bmm>(out, self, mat2);
-  matmul(self, mat2, out);
-  return out;
-}
 
 Tensor& baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
                 const Scalar& alpha, Tensor& out) {
@@ -89,8 +88,7 @@ Tensor& baddbmm(const Tensor& self, const Tensor& batch1, const Tensor& batch2, 
   const Tensor whole = three ? self.expand({batch1.size(0), batch1.size(1), batch2.size(2)}) : self;
   shape_outputs<at::meta::structured_baddbmm>(out, whole, batch1, batch2, beta, alpha);
   check_addend(self, batch1);
-  matmul(batch1, batch2, out, addend(whole, out, beta), factor(alpha, out), factor(beta, out));
-  return out;
+  return add_product(whole, batch1, batch2, beta, alpha, out);
 }
 
 /// The sum over batches is a product over batches and K.
@@ -144,8 +142,7 @@ Tensor dot(const Tensor& self, const Tensor& other) {
   return out;
 }
 
-// -------------------------------------------------------------- results of another dtype than
-// operands
+// ------------------------------------------------------------- results of another dtype
 
 ScalarType checked_out_dtype(const Tensor& a, ScalarType out) {
   TORCH_CHECK(out == a.scalar_type() ||
@@ -187,8 +184,7 @@ Tensor& add_product_dtype(const Tensor& self, const Tensor& a, const Tensor& b, 
   TORCH_CHECK(self.scalar_type() == dtype || self.scalar_type() == a.scalar_type(),
               "self dtype must match either out_dtype or the dtype of the matrices, got ",
               self.scalar_type());
-  matmul(a, b, out, addend(self, out, beta), factor(alpha, out), factor(beta, out));
-  return out;
+  return add_product(self, a, b, beta, alpha, out);
 }
 
 Tensor& int_mm(const Tensor& self, const Tensor& mat2, Tensor& out) {
@@ -238,30 +234,20 @@ Tensor scaled_mm(const Tensor& self, const Tensor& mat2, const Tensor& scale_a,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("mm", functional<mm>);
-  library.impl("mm.out", mm);
-  library.impl("addmm", functional<addmm>);
-  library.impl("addmm.out", addmm);
-  library.impl("bmm", functional<bmm>);
-  library.impl("bmm.out", bmm);
-  library.impl("baddbmm", functional<baddbmm>);
-  library.impl("baddbmm.out", baddbmm);
-  library.impl("addbmm", functional<addbmm>);
-  library.impl("addbmm.out", addbmm);
+  implement<product<at::meta::structured_mm, 2>>(library, "mm", "mm.out");
+  implement<addmm>(library, "addmm", "addmm.out");
+  implement<product<at::meta::structured_bmm, 3>>(library, "bmm", "bmm.out");
+  implement<baddbmm>(library, "baddbmm", "baddbmm.out");
+  implement<addbmm>(library, "addbmm", "addbmm.out");
   library.impl("addbmm_", in_place<addbmm>);
   library.impl("addmv.out", &addmv_out);
   library.impl("dot", &dot);
   library.impl("vdot", &dot);
-  library.impl("mm.dtype", functional<product_dtype<2>>);
-  library.impl("mm.dtype_out", product_dtype<2>);
-  library.impl("bmm.dtype", functional<product_dtype<3>>);
-  library.impl("bmm.dtype_out", product_dtype<3>);
-  library.impl("addmm.dtype", functional<add_product_dtype<2>>);
-  library.impl("addmm.dtype_out", add_product_dtype<2>);
-  library.impl("baddbmm.dtype", functional<add_product_dtype<3>>);
-  library.impl("baddbmm.dtype_out", add_product_dtype<3>);
-  library.impl("_int_mm", functional<int_mm>);
-  library.impl("_int_mm.out", int_mm);
+  implement<product_dtype<2>>(library, "mm.dtype", "mm.dtype_out");
+  implement<product_dtype<3>>(library, "bmm.dtype", "bmm.dtype_out");
+  implement<add_product_dtype<2>>(library, "addmm.dtype", "addmm.dtype_out");
+  implement<add_product_dtype<3>>(library, "baddbmm.dtype", "baddbmm.dtype_out");
+  implement<int_mm>(library, "_int_mm", "_int_mm.out");
   library.impl("_scaled_mm", &scaled_mm);
 }
 

@@ -29,30 +29,15 @@ Tensor& gelu(const Tensor& self, std::string_view approximate, Tensor& out) {
   const bool tanh = at::native::get_gelutype_enum(approximate) == at::native::GeluType::Tanh;
   return activation(tanh ? OpFunc::gelutanh : OpFunc::geluerf, self, out);
 }
-Tensor& leaky_relu(const Tensor& self, const Scalar& slope, Tensor& out) {
-  return activation(OpFunc::leakyrelu, self, out, {slope.toDouble()});
-}
-
-Tensor& elu(const Tensor& self, const Scalar& alpha, const Scalar& scale, const Scalar& input_scale,
-            Tensor& out) {
-  return activation(OpFunc::elu, self, out,
-                    {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
-}
-
-Tensor& softplus(const Tensor& self, const Scalar& beta, const Scalar& threshold, Tensor& out) {
-  return activation(OpFunc::softplus, self, out, {beta.toDouble(), threshold.toDouble()});
+/// An activation whose parameters are the constants of the card's op.
+template <OpFunc op, class... Parameters>
+Tensor& with_constants(const Tensor& self, Parameters... parameters, Tensor& out) {
+  return activation(op, self, out, {parameters.toDouble()...});
 }
 
 Tensor& threshold(const Tensor& self, const Scalar& limit, const Scalar& value, Tensor& out) {
   const auto dtype = self.scalar_type();
   return activation(OpFunc::threshold, self, out, {element(limit, dtype), element(value, dtype)});
-}
-
-Tensor& hardshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
-  return activation(OpFunc::hardshrink, self, out, {lambda.toDouble()});
-}
-Tensor& softshrink(const Tensor& self, const Scalar& lambda, Tensor& out) {
-  return activation(OpFunc::softshrink, self, out, {lambda.toDouble()});
 }
 
 /// The second result is what the CPU's backward op would want to have kept; the card's does not.
@@ -106,9 +91,11 @@ Tensor& gelu_backward(const Tensor& grad, const Tensor& self, std::string_view a
   return derivative(tanh ? OpFunc::gelutanhbwd : OpFunc::geluerfbwd, grad, self, out);
 }
 
-Tensor& threshold_backward(const Tensor& grad, const Tensor& self, const Scalar& threshold,
-                           Tensor& out) {
-  return derivative(OpFunc::thresholdbwd, grad, self, out, {threshold.toDouble()});
+/// A derivative whose parameters are the constants of the card's op.
+template <OpFunc op, class... Parameters>
+Tensor& derivative_with(const Tensor& grad, const Tensor& self, Parameters... parameters,
+                        Tensor& out) {
+  return derivative(op, grad, self, out, {parameters.toDouble()...});
 }
 
 Tensor& leaky_relu_backward(const Tensor& grad, const Tensor& self, const Scalar& slope, bool,
@@ -122,19 +109,6 @@ Tensor& elu_backward(const Tensor& grad, const Scalar& alpha, const Scalar& scal
                     {alpha.toDouble(), scale.toDouble(), input_scale.toDouble()});
 }
 
-Tensor& softplus_backward(const Tensor& grad, const Tensor& self, const Scalar& beta,
-                          const Scalar& threshold, Tensor& out) {
-  return derivative(OpFunc::softplusbwd, grad, self, out, {beta.toDouble(), threshold.toDouble()});
-}
-
-Tensor& hardtanh_backward(const Tensor& grad, const Tensor& self, const Scalar& low,
-                          const Scalar& high, Tensor& out) {
-  return derivative(OpFunc::hardtanhbwd, grad, self, out, {low.toDouble(), high.toDouble()});
-}
-Tensor& shrink_backward(const Tensor& grad, const Tensor& self, const Scalar& lambda, Tensor& out) {
-  return derivative(OpFunc::shrinkbwd, grad, self, out, {lambda.toDouble()});
-}
-
 Tensor& log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&, Tensor& out) {
   if (!out.defined()) out = at::empty_like(grad);
   return backward<OpFunc::logsigmoidbwd>(grad, self, out);
@@ -143,26 +117,25 @@ Tensor& log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tenso
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  using S = const Scalar&;
   m.impl("silu.out", &activated<OpFunc::silu>);
   m.impl("mish.out", &activated<OpFunc::mish>);
   m.impl("hardswish.out", &activated<OpFunc::hardswish>);
   m.impl("hardsigmoid.out", &activated<OpFunc::hardsigmoid>);
   m.impl("hardswish", functional<activated<OpFunc::hardswish>>);
   m.impl("hardswish_", in_place<activated<OpFunc::hardswish>>);
-  m.impl("hardtanh", functional<clip>);
-  m.impl("hardtanh.out", &clip);
+  implement<clip>(m, "hardtanh", "hardtanh.out");
   m.impl("hardtanh_", in_place<clip>);
   m.impl("relu", functional<relu>);
   m.impl("relu_", in_place<relu>);
   m.impl("gelu.out", &gelu);
-  m.impl("leaky_relu.out", &leaky_relu);
-  m.impl("elu.out", &elu);
-  m.impl("softplus.out", &softplus);
+  m.impl("leaky_relu.out", with_constants<OpFunc::leakyrelu, S>);
+  m.impl("elu.out", with_constants<OpFunc::elu, S, S, S>);
+  m.impl("softplus.out", with_constants<OpFunc::softplus, S, S>);
   m.impl("threshold.out", &threshold);
-  m.impl("hardshrink.out", &hardshrink);
-  m.impl("softshrink.out", &softshrink);
-  m.impl("log_sigmoid_forward", functional<log_sigmoid>);
-  m.impl("log_sigmoid_forward.output", log_sigmoid);
+  m.impl("hardshrink.out", with_constants<OpFunc::hardshrink, S>);
+  m.impl("softshrink.out", with_constants<OpFunc::softshrink, S>);
+  implement<log_sigmoid>(m, "log_sigmoid_forward", "log_sigmoid_forward.output");
   m.impl("glu.out", &glu);
   m.impl("_prelu_kernel", &prelu);
 
@@ -170,21 +143,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("tanh_backward.grad_input", &backward<OpFunc::tanhbwd>);
   m.impl("silu_backward.grad_input", &backward<OpFunc::silubwd>);
   m.impl("gelu_backward.grad_input", &gelu_backward);
-  m.impl("threshold_backward.grad_input", &threshold_backward);
+  m.impl("threshold_backward.grad_input", derivative_with<OpFunc::thresholdbwd, S>);
   m.impl("leaky_relu_backward.grad_input", &leaky_relu_backward);
   m.impl("elu_backward.grad_input", &elu_backward);
-  m.impl("softplus_backward.grad_input", &softplus_backward);
+  m.impl("softplus_backward.grad_input", derivative_with<OpFunc::softplusbwd, S, S>);
   m.impl("hardsigmoid_backward.grad_input", &backward<OpFunc::hardsigmoidbwd>);
-  m.impl("hardshrink_backward.grad_input", &shrink_backward);
-  m.impl("softshrink_backward.grad_input", &shrink_backward);
+  m.impl("hardshrink_backward.grad_input", derivative_with<OpFunc::shrinkbwd, S>);
+  m.impl("softshrink_backward.grad_input", derivative_with<OpFunc::shrinkbwd, S>);
   m.impl("hardswish_backward", functional<backward<OpFunc::hardswishbwd>>);
   m.impl("mish_backward", functional<backward<OpFunc::mishbwd>>);
-  m.impl("hardtanh_backward", functional<hardtanh_backward>);
-  m.impl("hardtanh_backward.grad_input", hardtanh_backward);
-  m.impl("log_sigmoid_backward", functional<log_sigmoid_backward>);
-  m.impl("log_sigmoid_backward.grad_input", log_sigmoid_backward);
-  m.impl("glu_backward", functional<glu_backward>);
-  m.impl("glu_backward.grad_input", glu_backward);
+  implement<derivative_with<OpFunc::hardtanhbwd, S, S>>(m, "hardtanh_backward",
+                                                        "hardtanh_backward.grad_input");
+  implement<log_sigmoid_backward>(m, "log_sigmoid_backward", "log_sigmoid_backward.grad_input");
+  implement<glu_backward>(m, "glu_backward", "glu_backward.grad_input");
   m.impl("_prelu_kernel_backward", &prelu_backward);
 }
 

@@ -8,7 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>

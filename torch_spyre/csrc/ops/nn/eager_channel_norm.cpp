@@ -28,11 +28,6 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-/// Undefined if it is absent; refused if it is on another device.
-Tensor parameter(const OptionalTensor& tensor, const Tensor& input) {
-  return tensor && tensor->defined() ? on_device(*tensor, input.device()) : Tensor();
-}
-
 /// The tensor, or a number in its place.
 Tensor or_number(const Tensor& tensor, double number) {
   return tensor.defined() ? tensor : at::scalar_tensor(number);

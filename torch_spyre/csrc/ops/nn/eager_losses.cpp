@@ -125,17 +125,14 @@ Tensor& cross_entropy_backward(const Tensor& grad, const Tensor& self, const Ten
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mse_loss.out", &mse);
-  m.impl("mse_loss_backward", functional<mse_backward>);
-  m.impl("mse_loss_backward.grad_input", mse_backward);
+  implement<mse_backward>(m, "mse_loss_backward", "mse_loss_backward.grad_input");
   m.impl("smooth_l1_loss.out", &smooth_l1);
   m.impl("smooth_l1_loss_backward.grad_input", &smooth_l1_backward);
-  m.impl("huber_loss", functional<huber>);
-  m.impl("huber_loss.out", huber);
+  implement<huber>(m, "huber_loss", "huber_loss.out");
   m.impl("huber_loss_backward.out", &huber_backward);
-  m.impl("binary_cross_entropy", functional<cross_entropy>);
-  m.impl("binary_cross_entropy.out", cross_entropy);
-  m.impl("binary_cross_entropy_backward", functional<cross_entropy_backward>);
-  m.impl("binary_cross_entropy_backward.grad_input", cross_entropy_backward);
+  implement<cross_entropy>(m, "binary_cross_entropy", "binary_cross_entropy.out");
+  implement<cross_entropy_backward>(m, "binary_cross_entropy_backward",
+                                    "binary_cross_entropy_backward.grad_input");
 }
 
 }  // namespace spyre::eager

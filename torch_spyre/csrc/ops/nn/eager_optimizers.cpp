@@ -105,10 +105,11 @@ Tensor single(const char* name, const Tensor& tensor, c10::Device device) {
   return on_device(tensor.reshape({}), device);
 }
 
-/// Numbers of a call as tensors: programs serve every learning rate.
-Tensor rate_tensor(double rate, c10::Device device) {
-  return at::full({}, rate, at::TensorOptions().dtype(at::kFloat).device(device));
+/// The learning rate as a tensor: programs serve every one.
+Tensor rate_tensor(double rate, TensorList parameters) {
+  return at::full({}, rate, parameters[0].options().dtype(at::kFloat));
 }
+const Tensor& rate_tensor(const Tensor& rate, TensorList) { return rate; }
 
 /// What a call updates: one of each list belongs to one parameter.
 struct Lists {
@@ -136,13 +137,22 @@ struct Lists {
   }
 };
 
+template <class How>
+void build_updates(card::ProgramBuilder& builder, Operands operands, const How& how,
+                   const Gradients& gradients) {
+  const auto count = static_cast<std::int64_t>(operands.size());
+  for (std::int64_t first = gradients.first_parameter(); first < count; first += how.operands()) {
+    Update update(operands, gradients, first);
+    how.run(update, first);
+    builder.chain(update.chain());
+  }
+}
+
 /// Runs the update of all parameters, as many in one program as its operands allow.
 template <class How>
 void update_all(const Lists& lists, const How& how, bool maximize, const Tensor& rate,
-                const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
-                typename Call<How, Gradients>::Build build) {
+                const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
   constexpr std::size_t kParameters = 128;  // a program has at most 1024 operands
-  if (lists.parameters.empty()) return;
   lists.check();
   const c10::Device device = lists.parameters[0].device();
   std::vector<Tensor> shared = {single("lr", rate, device)};
@@ -160,7 +170,8 @@ void update_all(const Lists& lists, const How& how, bool maximize, const Tensor&
       if (!lists.steps.empty()) operands.push_back(single("a step", lists.steps[i], device));
     }
     if (operands.size() == shared.size()) continue;
-    Call<How, Gradients>(operands, how, Gradients{maximize, scaled, guarded}).run(build);
+    Call<How, Gradients>(operands, how, Gradients{maximize, scaled, guarded})
+        .run(build_updates<How>);
   }
 }
 
@@ -173,27 +184,30 @@ struct Adam {
   double beta1, beta2, weight_decay, epsilon;
   bool amsgrad;
   Decay decay;
+
+  std::int64_t operands() const { return 5 + amsgrad; }
+  void run(Update& update, std::int64_t first) const;
 };
 
 /// Operands from `first` on: parameter, gradient, mean, mean of squares, its largest if amsgrad,
 /// step.
-void adam_update(Update& update, const Adam& adam, std::int64_t first) {
+void Adam::run(Update& update, std::int64_t first) const {
   using enum OpFunc;
   const Value lr = update.rate(), old = update.load(first);
   const Value old_mean = update.load(first + 2), old_square = update.load(first + 3);
-  const Value step = update.load(first + 4 + adam.amsgrad);
+  const Value step = update.load(first + 4 + amsgrad);
   Value parameter = old, gradient = update.gradient(first + 1);
-  if (adam.weight_decay != 0 && adam.decay == Decay::gradient)
-    gradient = update.op(axpy, {gradient, parameter}, {adam.weight_decay});
-  if (adam.weight_decay != 0 && adam.decay == Decay::parameter) {
-    const Value share = update.op(mul, {lr, constant(adam.weight_decay)});
+  if (weight_decay != 0 && decay == Decay::gradient)
+    gradient = update.op(axpy, {gradient, parameter}, {weight_decay});
+  if (weight_decay != 0 && decay == Decay::parameter) {
+    const Value share = update.op(mul, {lr, constant(weight_decay)});
     parameter = update.op(sub, {parameter, update.op(mul, {share, parameter})});
   }
-  const Value new_mean = update.op(lerp, {old_mean, gradient, constant(1 - adam.beta1)});
-  const Value kept = update.op(mul, {old_square, constant(adam.beta2)});
-  const Value new_square = update.op(addcmul, {kept, gradient, gradient}, {1 - adam.beta2});
+  const Value new_mean = update.op(lerp, {old_mean, gradient, constant(1 - beta1)});
+  const Value kept = update.op(mul, {old_square, constant(beta2)});
+  const Value new_square = update.op(addcmul, {kept, gradient, gradient}, {1 - beta2});
   Value largest = new_square;
-  if (adam.amsgrad) {
+  if (amsgrad) {
     const Value before = update.load(first + 4);
     largest = update.op(maximum, {before, new_square});
     update.store(largest, before);
@@ -203,50 +217,30 @@ void adam_update(Update& update, const Adam& adam, std::int64_t first) {
     const Value power = update.op(mul, {step, constant(std::log(beta))});
     return update.op(neg, {update.op(expm1, {power})});
   };
-  const Value size = update.op(realdiv, {lr, correction(adam.beta1)});
-  const Value root = update.op(sqrt, {correction(adam.beta2)});
+  const Value size = update.op(realdiv, {lr, correction(beta1)});
+  const Value root = update.op(sqrt, {correction(beta2)});
   const Value scaled = update.op(realdiv, {update.op(sqrt, {largest}), root});
-  const Value denominator = update.op(add, {scaled, constant(adam.epsilon)});
+  const Value denominator = update.op(add, {scaled, constant(epsilon)});
   const Value change = update.op(realdiv, {update.op(mul, {size, new_mean}), denominator});
   update.store(update.op(sub, {parameter, change}), old);
   update.store(new_mean, old_mean);
   update.store(new_square, old_square);
 }
 
-void build_adam(card::ProgramBuilder& builder, Operands operands, const Adam& adam,
-                const Gradients& gradients) {
-  const auto count = static_cast<std::int64_t>(operands.size());
-  for (std::int64_t first = gradients.first_parameter(); first < count; first += 5 + adam.amsgrad) {
-    Update update(operands, gradients, first);
-    adam_update(update, adam, first);
-    builder.chain(update.chain());
-  }
-}
-
-template <Decay decay>
-void fused_adam_tensor(TensorList parameters, TensorList gradients, TensorList means,
-                       TensorList squares, TensorList largest, TensorList steps, const Tensor& rate,
-                       double beta1, double beta2, double weight_decay, double epsilon,
-                       bool amsgrad, bool maximize, const OptionalTensor& grad_scale,
-                       const OptionalTensor& found_inf) {
+/// `Rate` is a number or a tensor.
+template <Decay decay, class Rate>
+void fused_adam(TensorList parameters, TensorList gradients, TensorList means, TensorList squares,
+                TensorList largest, TensorList steps, Rate rate, double beta1, double beta2,
+                double weight_decay, double epsilon, bool amsgrad, bool maximize,
+                const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+  if (parameters.empty()) return;
   Lists lists{decay == Decay::gradient ? "_fused_adam_" : "_fused_adamw_",
               parameters,
               {gradients, means, squares},
               steps};
   if (amsgrad) lists.states.push_back(largest);
-  update_all<Adam>(lists, {beta1, beta2, weight_decay, epsilon, amsgrad, decay}, maximize, rate,
-                   grad_scale, found_inf, build_adam);
-}
-
-template <Decay decay>
-void fused_adam(TensorList parameters, TensorList gradients, TensorList means, TensorList squares,
-                TensorList largest, TensorList steps, double rate, double beta1, double beta2,
-                double weight_decay, double epsilon, bool amsgrad, bool maximize,
-                const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-  if (parameters.empty()) return;
-  fused_adam_tensor<decay>(parameters, gradients, means, squares, largest, steps,
-                           rate_tensor(rate, parameters[0].device()), beta1, beta2, weight_decay,
-                           epsilon, amsgrad, maximize, grad_scale, found_inf);
+  update_all<Adam>(lists, {beta1, beta2, weight_decay, epsilon, amsgrad, decay}, maximize,
+                   rate_tensor(rate, parameters), grad_scale, found_inf);
 }
 
 // SGD
@@ -255,54 +249,38 @@ struct Sgd {
   static constexpr int kMembers = 5;
   double weight_decay, momentum, dampening;
   bool nesterov, first_step;
+
+  std::int64_t operands() const { return momentum == 0 ? 2 : 3; }
+  void run(Update& update, std::int64_t first) const;
 };
 
 /// Operands from `first` on: parameter, gradient, velocity if there is a momentum.
-void sgd_update(Update& update, const Sgd& sgd, std::int64_t first) {
+void Sgd::run(Update& update, std::int64_t first) const {
   using enum OpFunc;
   const Value lr = update.rate(), old = update.load(first);
   Value gradient = update.gradient(first + 1);
-  if (sgd.weight_decay != 0) gradient = update.op(axpy, {gradient, old}, {sgd.weight_decay});
-  if (sgd.momentum != 0) {
+  if (weight_decay != 0) gradient = update.op(axpy, {gradient, old}, {weight_decay});
+  if (momentum != 0) {
     const Value before = update.load(first + 2);
-    const Value kept = update.op(mul, {before, constant(sgd.momentum)});
+    const Value kept = update.op(mul, {before, constant(momentum)});
     const Value velocity =
-        sgd.first_step ? gradient : update.op(axpy, {kept, gradient}, {1 - sgd.dampening});
+        first_step ? gradient : update.op(axpy, {kept, gradient}, {1 - dampening});
     update.store(velocity, before);
-    gradient = sgd.nesterov ? update.op(axpy, {gradient, velocity}, {sgd.momentum}) : velocity;
+    gradient = nesterov ? update.op(axpy, {gradient, velocity}, {momentum}) : velocity;
   }
   update.store(update.op(sub, {old, update.op(mul, {lr, gradient})}), old);
 }
 
-void build_sgd(card::ProgramBuilder& builder, Operands operands, const Sgd& sgd,
-               const Gradients& gradients) {
-  const std::int64_t width = sgd.momentum == 0 ? 2 : 3;
-  const auto count = static_cast<std::int64_t>(operands.size());
-  for (std::int64_t first = gradients.first_parameter(); first < count; first += width) {
-    Update update(operands, gradients, first);
-    sgd_update(update, sgd, first);
-    builder.chain(update.chain());
-  }
-}
-
-void fused_sgd_tensor(TensorList parameters, TensorList gradients, TensorList velocities,
-                      double weight_decay, double momentum, const Tensor& rate, double dampening,
-                      bool nesterov, bool maximize, bool first_step,
-                      const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
-  Lists lists{"_fused_sgd_", parameters, {gradients}, {}};
-  if (momentum != 0) lists.states.push_back(velocities);
-  update_all<Sgd>(lists, {weight_decay, momentum, dampening, nesterov, first_step}, maximize, rate,
-                  grad_scale, found_inf, build_sgd);
-}
-
+template <class Rate>
 void fused_sgd(TensorList parameters, TensorList gradients, TensorList velocities,
-               double weight_decay, double momentum, double rate, double dampening, bool nesterov,
+               double weight_decay, double momentum, Rate rate, double dampening, bool nesterov,
                bool maximize, bool first_step, const OptionalTensor& grad_scale,
                const OptionalTensor& found_inf) {
   if (parameters.empty()) return;
-  fused_sgd_tensor(parameters, gradients, velocities, weight_decay, momentum,
-                   rate_tensor(rate, parameters[0].device()), dampening, nesterov, maximize,
-                   first_step, grad_scale, found_inf);
+  Lists lists{"_fused_sgd_", parameters, {gradients}, {}};
+  if (momentum != 0) lists.states.push_back(velocities);
+  update_all<Sgd>(lists, {weight_decay, momentum, dampening, nesterov, first_step}, maximize,
+                  rate_tensor(rate, parameters), grad_scale, found_inf);
 }
 
 // Counting steps
@@ -334,12 +312,12 @@ void add_number(TensorList self, const at::Scalar& number) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_foreach_add_.Scalar", add_number);
-  m.impl("_fused_adam_", fused_adam<Decay::gradient>);
-  m.impl("_fused_adam_.tensor_lr", fused_adam_tensor<Decay::gradient>);
-  m.impl("_fused_adamw_", fused_adam<Decay::parameter>);
-  m.impl("_fused_adamw_.tensor_lr", fused_adam_tensor<Decay::parameter>);
-  m.impl("_fused_sgd_", fused_sgd);
-  m.impl("_fused_sgd_.tensor_lr", fused_sgd_tensor);
+  m.impl("_fused_adam_", fused_adam<Decay::gradient, double>);
+  m.impl("_fused_adam_.tensor_lr", fused_adam<Decay::gradient, const Tensor&>);
+  m.impl("_fused_adamw_", fused_adam<Decay::parameter, double>);
+  m.impl("_fused_adamw_.tensor_lr", fused_adam<Decay::parameter, const Tensor&>);
+  m.impl("_fused_sgd_", fused_sgd<double>);
+  m.impl("_fused_sgd_.tensor_lr", fused_sgd<const Tensor&>);
 }
 
 }  // namespace spyre::eager

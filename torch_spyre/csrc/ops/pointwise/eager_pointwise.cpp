@@ -8,7 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include "ops/memory/spyre_copy.h"
-#include "program/eager_plan.h"
+#include "program/eager_lines.h"
 #include "tensor/spyre_dtypes.h"
 #include "tensor/spyre_int64.h"
 #include "tensor/spyre_tensor_impl.h"
@@ -35,23 +35,16 @@ bool same_places(Operands tensors) {
 
 std::vector<Pointwise::Nest> nests_over(Operands tensors) {
   const Operand& out = tensors.back();
-  std::vector<Pointwise::Nest> nests;
   if (same_places(tensors)) {
-    Pointwise::Nest& whole = nests.emplace_back();
+    Pointwise::Nest whole;
     whole.offset.assign(tensors.size(), 0);
     whole.dims.push_back(
         {out.layout().device_numel(), std::vector<std::int64_t>(tensors.size(), 1)});
-    return nests;
+    return {std::move(whole)};
   }
   std::vector<JointOperand> operands;
   for (const Operand& tensor : tensors) operands.push_back(JointOperand::of(tensor, out.sizes()));
-  for (const JointNest& joint : joint_loops(out.sizes(), operands)) {
-    Pointwise::Nest& nest = nests.emplace_back();
-    nest.offset.assign(joint.offset.begin(), joint.offset.end());
-    for (const JointNest::Dim& dim : joint.dims)
-      nest.dims.push_back({dim.size, {dim.stride.begin(), dim.stride.end()}});
-  }
-  return nests;
+  return pointwise_nests(out.sizes(), operands);
 }
 
 /// The inputs of an op in their order: a number, or nothing where the next tensor belongs.

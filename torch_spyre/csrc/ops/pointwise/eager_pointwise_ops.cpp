@@ -21,7 +21,6 @@
 #include "ops/pointwise/eager_pointwise_kernels.h"
 #include "program/eager_plan.h"
 #include "tensor/eager_structured.h"
-#include "tensor/spyre_dtypes.h"
 #include "tensor/spyre_tensor_impl.h"
 
 namespace spyre::eager {
@@ -30,28 +29,20 @@ namespace {
 using at::Tensor;
 using c10::Scalar;
 
+/// a + alpha b, or a - alpha b.
+template <OpFunc op>
 Tensor& add(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
   const auto common = at::result_type(self, other);
+  if constexpr (op == OpFunc::sub) at::native::sub_check(self, other);
   check_cast(common, out);
   at::native::alpha_check(common, alpha);
   fit(out, self, other);
-  if (alpha.equal(1))
-    arithmetic(OpFunc::add, out, {self, other}, common);
-  else
-    arithmetic(OpFunc::axpy, out, {self, other}, common, {element(alpha, common)});
-  return out;
-}
-
-Tensor& sub(const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
-  const auto common = at::result_type(self, other);
-  at::native::sub_check(self, other);
-  check_cast(common, out);
-  at::native::alpha_check(common, alpha);
-  fit(out, self, other);
-  if (alpha.equal(1))
-    arithmetic(OpFunc::sub, out, {self, other}, common);
-  else
-    arithmetic(OpFunc::axpy, out, {self, other}, common, {-element(alpha, common)});
+  if (alpha.equal(1)) {
+    arithmetic(op, out, {self, other}, common);
+  } else {
+    const double factor = element(alpha, common);
+    arithmetic(OpFunc::axpy, out, {self, other}, common, {op == OpFunc::sub ? -factor : factor});
+  }
   return out;
 }
 
@@ -183,17 +174,14 @@ Tensor& addcdiv(const Tensor& self, const Tensor& a, const Tensor& b, const Scal
   pointwise(OpFunc::addcdiv, out, {self, a, b}, common, {value.toDouble()});
   return out;
 }
-Tensor& lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight, Tensor& out) {
-  check_cast(self.scalar_type(), out);
-  fit(out, self, end);
-  pointwise(OpFunc::lerp, out, {self, end, number(weight)}, out.scalar_type());
-  return out;
-}
-Tensor& lerp_tensor(const Tensor& self, const Tensor& end, const Tensor& weight, Tensor& out) {
+Tensor& lerp(const Tensor& self, const Tensor& end, const Tensor& weight, Tensor& out) {
   check_cast(self.scalar_type(), out);
   fit(out, self, end, weight);
   pointwise(OpFunc::lerp, out, {self, end, weight}, out.scalar_type());
   return out;
+}
+Tensor& lerp_scalar(const Tensor& self, const Tensor& end, const Scalar& weight, Tensor& out) {
+  return lerp(self, end, number(weight), out);
 }
 
 Tensor& heaviside(const Tensor& self, const Tensor& values, Tensor& out) {
@@ -384,13 +372,11 @@ void register_comparison(torch::Library& m, const std::string& name) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_by_name(m);
-  m.impl("abs", functional<abs>);
-  m.impl("abs.out", abs);
+  implement<abs>(m, "abs", "abs.out");
   m.impl("neg.out", &neg);
   m.impl("sgn.out", &unary<OpFunc::sign>);
   m.impl("signbit.out", &signbit);
-  m.impl("logical_not", functional<holds<OpFunc::logicalnot>>);
-  m.impl("logical_not.out", holds<OpFunc::logicalnot>);
+  implement<holds<OpFunc::logicalnot>>(m, "logical_not", "logical_not.out");
   m.impl("bitwise_not.out", &bitwise_not);
   m.impl("isnan", functional<holds<OpFunc::isnan>>);
   m.impl("isinf", functional<holds<OpFunc::isinf>>);
@@ -400,10 +386,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nan_to_num.out", &nan_to_num);
   m.impl("round.decimals_out", &round_decimals);
   m.impl("frexp.Tensor_out", &frexp);
-  m.impl("angle", functional<angle>);
-  m.impl("angle.out", angle);
-  m.impl("logit", functional<logit>);
-  m.impl("logit.out", logit);
+  implement<angle>(m, "angle", "angle.out");
+  implement<logit>(m, "logit", "logit.out");
   m.impl("logit_", in_place<logit>);
   m.impl("logit_backward.grad_input", &logit_backward);
   m.impl("special_modified_bessel_i0.out", &unary<OpFunc::i0>);
@@ -413,8 +397,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("clamp_max.out", &clamp_max);
   m.impl("clamp.Tensor_out", &clamp_tensor);
 
-  m.impl("add.out", &add);
-  m.impl("sub.out", &sub);
+  m.impl("add.out", &add<OpFunc::add>);
+  m.impl("sub.out", &add<OpFunc::sub>);
   m.impl("rsub.Tensor", &rsub);
   m.impl("addr", &outer_sum);
   m.impl("addr.out", &addr_out);
@@ -436,18 +420,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("addcmul.out", &addcmul);
   m.impl("addcdiv.out", &addcdiv);
   m.impl("lerp.Scalar_out", &lerp_scalar);
-  m.impl("lerp.Tensor_out", &lerp_tensor);
+  m.impl("lerp.Tensor_out", &lerp);
   m.impl("bitwise_and.Tensor_out", &binary<OpFunc::bitwiseand>);
   m.impl("bitwise_or.Tensor_out", &binary<OpFunc::bitwiseor>);
   m.impl("bitwise_xor.Tensor_out", &binary<OpFunc::bitwisexor>);
   m.impl("bitwise_left_shift.Tensor_out", &binary<OpFunc::shiftleft>);
   m.impl("bitwise_right_shift.Tensor_out", &binary<OpFunc::shiftright>);
-  m.impl("logical_and", functional<compare<OpFunc::logicaland>>);
-  m.impl("logical_and.out", &compare<OpFunc::logicaland>);
-  m.impl("logical_or", functional<compare<OpFunc::logicalor>>);
-  m.impl("logical_or.out", &compare<OpFunc::logicalor>);
-  m.impl("logical_xor", functional<compare<OpFunc::logicalxor>>);
-  m.impl("logical_xor.out", &compare<OpFunc::logicalxor>);
+  implement<compare<OpFunc::logicaland>>(m, "logical_and", "logical_and.out");
+  implement<compare<OpFunc::logicalor>>(m, "logical_or", "logical_or.out");
+  implement<compare<OpFunc::logicalxor>>(m, "logical_xor", "logical_xor.out");
 
   register_comparison<OpFunc::equal>(m, "eq");
   register_comparison<OpFunc::notequal>(m, "ne");
@@ -456,8 +437,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_comparison<OpFunc::lesserthan>(m, "lt");
   register_comparison<OpFunc::lesserequal>(m, "le");
   m.impl("equal", &equal);
-  m.impl("where.self", functional<where>);
-  m.impl("where.self_out", where);
+  implement<where>(m, "where.self", "where.self_out");
   m.impl("masked_fill_.Scalar", &masked_fill_scalar);
   m.impl("masked_fill_.Tensor", &masked_fill_tensor);
   m.impl("_efficientzerotensor", &efficient_zeros);

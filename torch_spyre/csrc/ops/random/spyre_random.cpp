@@ -54,6 +54,15 @@ at::Tensor& draw_into(at::Tensor& self, const Gen& generator, Draw&& draw) {
   return self;
 }
 
+/// An op that draws as PyTorch's own does on the host.
+template <class... Arguments>
+struct Drawn {
+  template <at::Tensor& (at::Tensor::*draw)(Arguments..., Gen) const>
+  static at::Tensor& in_place(at::Tensor& self, Arguments... arguments, Gen generator) {
+    return draw_into(self, generator, [&](auto& t, auto& g) { (t.*draw)(arguments..., g); });
+  }
+};
+
 /// As `draw_into`, a part of a large tensor at a time: the host does not hold a model's weights
 /// once more while they are made. For draws that give the same numbers in parts; `normal_` draws
 /// sixteen at once, and in another way if it has fewer.
@@ -98,19 +107,6 @@ at::Tensor& uniform_(at::Tensor& self, double from, double to, Gen generator) {
 at::Tensor& normal_(at::Tensor& self, double mean, double std, Gen generator) {
   return draw_in_parts(self, generator, [&](auto& t, auto& g) { t.normal_(mean, std, g); });
 }
-at::Tensor& random_(at::Tensor& self, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(g); });
-}
-at::Tensor& random_to(at::Tensor& self, std::int64_t to, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(to, g); });
-}
-at::Tensor& random_from(at::Tensor& self, std::int64_t from, std::optional<std::int64_t> to,
-                        Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.random_(from, to, g); });
-}
-at::Tensor& bernoulli_float(at::Tensor& self, double p, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.bernoulli_(p, g); });
-}
 at::Tensor& bernoulli_tensor(at::Tensor& self, const at::Tensor& p, Gen generator) {
   return draw_into(self, generator, [&](auto& t, auto& g) { t.bernoulli_(p.cpu(), g); });
 }
@@ -119,18 +115,6 @@ at::Tensor& bernoulli(const at::Tensor& p, Gen generator, at::Tensor& out) {
   eager::size_output("bernoulli", out, p.sizes(), p.options().dtype(dtype));
   at::assert_no_partial_overlap(out, p);
   return bernoulli_tensor(out, p, generator);
-}
-at::Tensor& exponential_(at::Tensor& self, double lambda, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.exponential_(lambda, g); });
-}
-at::Tensor& geometric_(at::Tensor& self, double p, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.geometric_(p, g); });
-}
-at::Tensor& cauchy_(at::Tensor& self, double median, double sigma, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.cauchy_(median, sigma, g); });
-}
-at::Tensor& log_normal_(at::Tensor& self, double mean, double std, Gen generator) {
-  return draw_into(self, generator, [&](auto& t, auto& g) { t.log_normal_(mean, std, g); });
 }
 at::Tensor& randperm_out(std::int64_t n, Gen generator, at::Tensor& out) {
   out.resize_({n});
@@ -187,24 +171,16 @@ at::Tensor& multinomial(const at::Tensor& weights, std::int64_t count, bool repl
   eager::size_output("multinomial", out, indices.sizes(), indices.options());
   return out.copy_(indices);
 }
-at::Tensor poisson(const at::Tensor& rates, Gen generator) {
-  return drawn(rates, generator,
-               [](const at::Tensor& host, auto& g) { return at::poisson(host, g); });
+template <at::Tensor (*draw)(const at::Tensor&, Gen)>
+at::Tensor drawn_from(const at::Tensor& parameters, Gen generator) {
+  return drawn(parameters, generator,
+               [](const at::Tensor& host, auto& g) { return draw(host, g); });
 }
 at::Tensor binomial(const at::Tensor& count, const at::Tensor& probability, Gen generator) {
   return drawn(count, generator, [&](const at::Tensor& host, auto& g) {
     return at::binomial(host, probability.cpu(), g);
   });
 }
-at::Tensor standard_gamma(const at::Tensor& shape, Gen generator) {
-  return drawn(shape, generator,
-               [](const at::Tensor& host, auto& g) { return at::_standard_gamma(host, g); });
-}
-at::Tensor dirichlet(const at::Tensor& concentration, Gen generator) {
-  return drawn(concentration, generator,
-               [](const at::Tensor& host, auto& g) { return at::_sample_dirichlet(host, g); });
-}
-
 // ----------------------------------------------------------------------------------------- dropout
 
 /// 64 random bits for every counter (SplitMix64): threads draw in any order and get the same.
@@ -282,36 +258,32 @@ at::Tensor& rrelu(const at::Tensor& self, at::Tensor& noise, const c10::Scalar& 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  using at::Tensor;
   library.impl("uniform_", &uniform_);
   library.impl("normal_", &normal_);
-  library.impl("random_", &random_);
-  library.impl("random_.to", &random_to);
-  library.impl("random_.from", &random_from);
-  library.impl("bernoulli", eager::functional<bernoulli>);
-  library.impl("bernoulli.out", bernoulli);
-  library.impl("bernoulli_.float", &bernoulli_float);
+  library.impl("random_", &Drawn<>::in_place<&Tensor::random_>);
+  library.impl("random_.to", &Drawn<std::int64_t>::in_place<&Tensor::random_>);
+  library.impl("random_.from",
+               &Drawn<std::int64_t, std::optional<std::int64_t>>::in_place<&Tensor::random_>);
+  eager::implement<bernoulli>(library, "bernoulli", "bernoulli.out");
+  library.impl("bernoulli_.float", &Drawn<double>::in_place<&Tensor::bernoulli_>);
   library.impl("bernoulli_.Tensor", &bernoulli_tensor);
-  library.impl("exponential_", &exponential_);
-  library.impl("geometric_", &geometric_);
-  library.impl("cauchy_", &cauchy_);
-  library.impl("log_normal_", &log_normal_);
+  library.impl("exponential_", &Drawn<double>::in_place<&Tensor::exponential_>);
+  library.impl("geometric_", &Drawn<double>::in_place<&Tensor::geometric_>);
+  library.impl("cauchy_", &Drawn<double, double>::in_place<&Tensor::cauchy_>);
+  library.impl("log_normal_", &Drawn<double, double>::in_place<&Tensor::log_normal_>);
   library.impl("randperm.generator_out", &randperm_out);
-  library.impl("normal.Tensor_Tensor", eager::functional<normal_around>);
-  library.impl("normal.Tensor_Tensor_out", normal_around);
-  library.impl("normal.Tensor_float", eager::functional<normal_of_mean>);
-  library.impl("normal.Tensor_float_out", normal_of_mean);
-  library.impl("normal.float_Tensor", eager::functional<normal_of_deviation>);
-  library.impl("normal.float_Tensor_out", normal_of_deviation);
-  library.impl("multinomial", eager::functional<multinomial>);
-  library.impl("multinomial.out", multinomial);
-  library.impl("poisson", &poisson);
+  eager::implement<normal_around>(library, "normal.Tensor_Tensor", "normal.Tensor_Tensor_out");
+  eager::implement<normal_of_mean>(library, "normal.Tensor_float", "normal.Tensor_float_out");
+  eager::implement<normal_of_deviation>(library, "normal.float_Tensor", "normal.float_Tensor_out");
+  eager::implement<multinomial>(library, "multinomial", "multinomial.out");
+  library.impl("poisson", &drawn_from<&at::poisson>);
   library.impl("binomial", &binomial);
-  library.impl("_standard_gamma", &standard_gamma);
-  library.impl("_sample_dirichlet", &dirichlet);
+  library.impl("_standard_gamma", &drawn_from<&at::_standard_gamma>);
+  library.impl("_sample_dirichlet", &drawn_from<&at::_sample_dirichlet>);
   library.impl("native_dropout", &dropout);
   library.impl("native_dropout_backward", &dropout_backward);
-  library.impl("rrelu_with_noise", eager::functional<rrelu>);
-  library.impl("rrelu_with_noise.out", rrelu);
+  eager::implement<rrelu>(library, "rrelu_with_noise", "rrelu_with_noise.out");
   library.impl("rrelu_with_noise_", eager::in_place<rrelu>);
 }
 

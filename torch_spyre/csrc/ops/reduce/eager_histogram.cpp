@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/aminmax.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/searchsorted.h>
@@ -59,9 +58,6 @@ Tensor& histc(const Tensor& self, std::int64_t bins, const at::Scalar& min, cons
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("histc", functional<histc>);
-  m.impl("histc.out", histc);
-}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement<histc>(m, "histc", "histc.out"); }
 
 }  // namespace spyre::eager

@@ -43,11 +43,8 @@ using Dtype = std::optional<at::ScalarType>;
 
 /// Of no dimensions or none given: all of them, as PyTorch has it.
 DimSet dim_set(Dims dims, std::int64_t rank) {
+  if (!dims || dims->empty()) return dim_range(0, rank);
   DimSet set;
-  if (!dims || dims->empty()) {
-    for (std::int64_t d = 0; d < rank; ++d) set.set(d);
-    return set;
-  }
   for (const std::int64_t dim : *dims) {
     const std::int64_t d = c10::maybe_wrap_dim(dim, rank);
     TORCH_CHECK(!set[d], "dim ", d, " appears multiple times in the list of dims");
@@ -57,8 +54,10 @@ DimSet dim_set(Dims dims, std::int64_t rank) {
 }
 
 DimSet dim_set(std::optional<std::int64_t> dim, std::int64_t rank) {
-  return dim ? single_dim(*dim, rank) : dim_set(Dims(), rank);
+  return dim ? single_dim(*dim, rank) : dim_range(0, rank);
 }
+
+DimSet dim_set(std::int64_t dim, std::int64_t rank) { return single_dim(dim, rank); }
 
 at::DimVector reduced_size(const Tensor& self, DimSet dims, bool keepdim) {
   at::DimVector size;
@@ -215,14 +214,15 @@ Tensor prod(const Tensor& self, Dtype dtype) {
   const at::ScalarType type =
       dtype.value_or(at::isIntegralType(self.scalar_type(), true) ? at::kLong : self.scalar_type());
   Tensor out = at::empty({}, self.options().dtype(type));
-  multiply(self, dim_set(Dims(), self.dim()), out);
+  multiply(self, dim_range(0, self.dim()), out);
   return out;
 }
 
 // Extremes, and where they are
 
-template <class Meta, OpFunc op>
-Tensor& extreme(const Tensor& self, at::IntArrayRef dim, bool keepdim, Tensor& out) {
+/// `Dim`: a dimension, a list of them, or nothing for all.
+template <class Meta, OpFunc op, class Dim>
+Tensor& reduce_over(const Tensor& self, Dim dim, bool keepdim, Tensor& out) {
   shape_outputs<Meta>(out, self, dim, keepdim);
   reduce({op, compute_in(self.scalar_type())}, self, dim_set(dim, self.dim()), out);
   return out;
@@ -238,7 +238,7 @@ Tensor& extreme_all(const Tensor& self, Tensor& out) {
   TORCH_CHECK(c10::canCast(self.scalar_type(), type), "result type ", self.scalar_type(),
               " can't be cast to the desired output type ", type);
   size_output(name, out, {}, self.options().dtype(type));
-  reduce({op, compute_in(self.scalar_type())}, self, dim_set(Dims(), self.dim()), out);
+  reduce({op, compute_in(self.scalar_type())}, self, dim_range(0, self.dim()), out);
   return out;
 }
 
@@ -250,14 +250,6 @@ std::tuple<Tensor&, Tensor&> extreme_with_indices(const Tensor& self, std::int64
   at::assert_no_overlap(indices, self);
   reduce({op, compute_in(self.scalar_type())}, self, single_dim(dim, self.dim()), values, indices);
   return {values, indices};
-}
-
-template <class Meta, OpFunc op>
-Tensor& extreme_index(const Tensor& self, std::optional<std::int64_t> dim, bool keepdim,
-                      Tensor& out) {
-  shape_outputs<Meta>(out, self, dim, keepdim);
-  reduce({op, compute_in(self.scalar_type())}, self, dim_set(dim, self.dim()), out);
-  return out;
 }
 
 std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<std::int64_t> dim,
@@ -272,28 +264,20 @@ std::tuple<Tensor&, Tensor&> aminmax_out(const Tensor& self, std::optional<std::
 
 // Truth and counts
 
-template <class Meta, OpFunc op, class... Arguments>
-Tensor& truth(const Tensor& self, DimSet dims, Tensor& out, Arguments... arguments) {
-  shape_outputs<Meta>(out, self, arguments...);
-  reduce({op, compute_in(self.scalar_type())}, self, dims, out);
-  return out;
-}
-
 template <class Meta, OpFunc op>
 Tensor& truth_all(const Tensor& self, Tensor& out) {
-  return truth<Meta, op>(self, dim_set(Dims(), self.dim()), out);
-}
-
-template <class Meta, OpFunc op>
-Tensor& truth_dim(const Tensor& self, std::int64_t dim, bool keepdim, Tensor& out) {
-  return truth<Meta, op>(self, single_dim(dim, self.dim()), out, dim, keepdim);
+  shape_outputs<Meta>(out, self);
+  reduce({op, compute_in(self.scalar_type())}, self, dim_range(0, self.dim()), out);
+  return out;
 }
 
 /// An empty list of dimensions means none here.
 template <class Meta, OpFunc op>
 Tensor& truth_dims(const Tensor& self, Dims dim, bool keepdim, Tensor& out) {
-  const DimSet dims = dim && dim->empty() ? DimSet() : dim_set(dim, self.dim());
-  return truth<Meta, op>(self, dims, out, dim, keepdim);
+  if (!dim || !dim->empty()) return reduce_over<Meta, op>(self, dim, keepdim, out);
+  shape_outputs<Meta>(out, self, dim, keepdim);
+  reduce({op, compute_in(self.scalar_type())}, self, {}, out);
+  return out;
 }
 
 Tensor count_nonzero(const Tensor& self, at::IntArrayRef dim) {
@@ -398,45 +382,37 @@ Tensor& norm_dtype_out(const Tensor& self, const std::optional<at::Scalar>& p, a
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("sum.dim_IntList", functional<sum>);
-  m.impl("sum.IntList_out", sum);
-  m.impl("mean.dim", functional<mean>);
-  m.impl("mean.out", mean);
-  m.impl("nansum", functional<nansum>);
-  m.impl("nansum.out", nansum);
+  implement<sum>(m, "sum.dim_IntList", "sum.IntList_out");
+  implement<mean>(m, "mean.dim", "mean.out");
+  implement<nansum>(m, "nansum", "nansum.out");
   m.impl("prod", prod);
   m.impl("prod.int_out", prod_dim);
 
-  m.impl("amax", functional<extreme<meta::structured_amax, OpFunc::max>>);
-  m.impl("amax.out", extreme<meta::structured_amax, OpFunc::max>);
-  m.impl("amin", functional<extreme<meta::structured_amin, OpFunc::min>>);
-  m.impl("amin.out", extreme<meta::structured_amin, OpFunc::min>);
+  implement<reduce_over<meta::structured_amax, OpFunc::max, at::IntArrayRef>>(m, "amax",
+                                                                              "amax.out");
+  implement<reduce_over<meta::structured_amin, OpFunc::min, at::IntArrayRef>>(m, "amin",
+                                                                              "amin.out");
   m.impl("aminmax.out", aminmax_out);
-  m.impl("max", functional<extreme_all<OpFunc::max>>);
-  m.impl("max.unary_out", extreme_all<OpFunc::max>);
-  m.impl("min", functional<extreme_all<OpFunc::min>>);
-  m.impl("min.unary_out", extreme_all<OpFunc::min>);
+  implement<extreme_all<OpFunc::max>>(m, "max", "max.unary_out");
+  implement<extreme_all<OpFunc::min>>(m, "min", "min.unary_out");
   m.impl("max.dim_max", extreme_with_indices<meta::structured_max_dim, OpFunc::max>);
   m.impl("min.dim_min", extreme_with_indices<meta::structured_min_dim, OpFunc::min>);
-  m.impl("argmax.out", extreme_index<meta::structured_argmax, OpFunc::argmax>);
-  m.impl("argmin.out", extreme_index<meta::structured_argmin, OpFunc::argmin>);
+  m.impl("argmax.out",
+         reduce_over<meta::structured_argmax, OpFunc::argmax, std::optional<std::int64_t>>);
+  m.impl("argmin.out",
+         reduce_over<meta::structured_argmin, OpFunc::argmin, std::optional<std::int64_t>>);
 
   m.impl("any.all_out", truth_all<meta::structured_any, OpFunc::any>);
-  m.impl("any.out", truth_dim<meta::structured_any_dim, OpFunc::any>);
-  m.impl("any.dims", functional<truth_dims<meta::structured_any_dims, OpFunc::any>>);
-  m.impl("any.dims_out", truth_dims<meta::structured_any_dims, OpFunc::any>);
+  m.impl("any.out", reduce_over<meta::structured_any_dim, OpFunc::any, std::int64_t>);
+  implement<truth_dims<meta::structured_any_dims, OpFunc::any>>(m, "any.dims", "any.dims_out");
   m.impl("all.all_out", truth_all<meta::structured_all, OpFunc::all>);
-  m.impl("all.out", truth_dim<meta::structured_all_dim, OpFunc::all>);
-  m.impl("all.dims", functional<truth_dims<meta::structured_all_dims, OpFunc::all>>);
-  m.impl("all.dims_out", truth_dims<meta::structured_all_dims, OpFunc::all>);
+  m.impl("all.out", reduce_over<meta::structured_all_dim, OpFunc::all, std::int64_t>);
+  implement<truth_dims<meta::structured_all_dims, OpFunc::all>>(m, "all.dims", "all.dims_out");
   m.impl("count_nonzero.dim_IntList", count_nonzero);
 
-  m.impl("logsumexp", functional<logsumexp>);
-  m.impl("logsumexp.out", logsumexp);
-  m.impl("var.correction", functional<variance<false>>);
-  m.impl("var.correction_out", variance<false>);
-  m.impl("std.correction", functional<variance<true>>);
-  m.impl("std.correction_out", variance<true>);
+  implement<logsumexp>(m, "logsumexp", "logsumexp.out");
+  implement<variance<false>>(m, "var.correction", "var.correction_out");
+  implement<variance<true>>(m, "std.correction", "std.correction_out");
   m.impl("var_mean.correction", variance_and_mean<false>);
   m.impl("std_mean.correction", variance_and_mean<true>);
   m.impl("linalg_vector_norm.out", vector_norm_out);

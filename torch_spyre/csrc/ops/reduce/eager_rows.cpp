@@ -102,11 +102,6 @@ Norm norm_of(const char* name, const Tensor& input, at::IntArrayRef shape, const
   return norm;
 }
 
-/// Undefined if it is absent; refused if it is on another device.
-Tensor parameter(const OptionalTensor& tensor, const Tensor& input) {
-  return tensor && tensor->defined() ? on_device(*tensor, input.device()) : Tensor();
-}
-
 /// Collects the operands of a row operation; absent tensors keep their place.
 class RowsProgram {
  public:
@@ -303,10 +298,9 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& gradient, const Tenso
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("_softmax", functional<softmax<meta::structured__softmax, OpFunc::softmax>>);
-  m.impl("_softmax.out", softmax<meta::structured__softmax, OpFunc::softmax>);
-  m.impl("_log_softmax", functional<softmax<meta::structured__log_softmax, OpFunc::logsoftmax>>);
-  m.impl("_log_softmax.out", softmax<meta::structured__log_softmax, OpFunc::logsoftmax>);
+  implement<softmax<meta::structured__softmax, OpFunc::softmax>>(m, "_softmax", "_softmax.out");
+  implement<softmax<meta::structured__log_softmax, OpFunc::logsoftmax>>(m, "_log_softmax",
+                                                                        "_log_softmax.out");
   m.impl("_softmax_backward_data.out",
          softmax_backward<meta::structured__softmax_backward_data, OpFunc::softmaxbwd>);
   m.impl("_log_softmax_backward_data.out",

@@ -4,7 +4,6 @@
 #include <ATen/ops/cumsum_meta.h>
 #include <torch/library.h>
 
-#include "ops/memory/spyre_copy.h"
 #include "program/eager_lines.h"
 #include "tensor/eager_structured.h"
 #include "tensor/eager_variants.h"
@@ -79,8 +78,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("cumprod.out", cumulate_out<at::meta::structured_cumprod, OpFunc::cumprod>);
   m.impl("_cummax_helper", extremes_helper<OpFunc::cummax>);
   m.impl("_cummin_helper", extremes_helper<OpFunc::cummin>);
-  m.impl("_logcumsumexp", functional<logcumsumexp>);
-  m.impl("_logcumsumexp.out", logcumsumexp);
+  implement<logcumsumexp>(m, "_logcumsumexp", "_logcumsumexp.out");
 }
 
 }  // namespace spyre::eager

@@ -22,11 +22,9 @@ using Side = std::optional<std::string_view>;
 void build_search(card::ProgramBuilder& builder, Operands operands, const card::Compute& compute,
                   const bool& right) {
   const Operand &sequences = operands[0], &queries = operands[1], &out = operands[2];
-  DimSet all;
-  for (std::int64_t d = 0; d < queries.dim(); ++d) all.set(d);
   const LinePlan plan(sequences.sizes(), single_dim(-1, sequences.dim()));
-  const LinePlan places(queries.sizes(),
-                        sequences.dim() == 1 ? all : single_dim(-1, queries.dim()));
+  const LinePlan places(queries.sizes(), sequences.dim() == 1 ? dim_range(0, queries.dim())
+                                                              : single_dim(-1, queries.dim()));
   card::Search step;
   step.op = OpFunc::searchsorted;
   step.right = right;
@@ -89,12 +87,9 @@ Tensor bucketize_scalar(const at::Scalar& self, const Tensor& boundaries, bool o
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("searchsorted.Tensor", functional<places>);
-  m.impl("searchsorted.Tensor_out", places);
-  m.impl("searchsorted.Scalar", functional<places_of_scalar>);
-  m.impl("searchsorted.Scalar_out", places_of_scalar);
-  m.impl("bucketize.Tensor", functional<bucketize>);
-  m.impl("bucketize.Tensor_out", bucketize);
+  implement<places>(m, "searchsorted.Tensor", "searchsorted.Tensor_out");
+  implement<places_of_scalar>(m, "searchsorted.Scalar", "searchsorted.Scalar_out");
+  implement<bucketize>(m, "bucketize.Tensor", "bucketize.Tensor_out");
   m.impl("bucketize.Scalar", bucketize_scalar);
 }
 

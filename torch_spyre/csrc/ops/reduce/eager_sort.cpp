@@ -123,10 +123,8 @@ Tensor one_of_all(const Tensor& self) {
   if (self.numel() == 0)
     return at::full({}, std::numeric_limits<float>::quiet_NaN(), at::device(at::kCPU))
         .to(self.options());
-  DimSet all;
-  for (std::int64_t d = 0; d < self.dim(); ++d) all.set(d);
   const Tensor value = at::empty({}, self.options());
-  order(op, {}, self, all, value.view(at::DimVector(self.dim(), 1)), {});
+  order(op, {}, self, dim_range(0, self.dim()), value.view(at::DimVector(self.dim(), 1)), {});
   return value;
 }
 
@@ -179,8 +177,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("median.dim_values", one_of_each_line<OpFunc::median>);
   m.impl("nanmedian", one_of_all<OpFunc::nanmedian>);
   m.impl("nanmedian.dim_values", one_of_each_line<OpFunc::nanmedian>);
-  m.impl("mode", functional<one_of_each_line<OpFunc::mode>>);
-  m.impl("mode.values", one_of_each_line<OpFunc::mode>);
+  implement<one_of_each_line<OpFunc::mode>>(m, "mode", "mode.values");
   m.impl("isin.Tensor_Tensor_out", isin_out);
   m.impl("isin.Tensor_Scalar_out", isin_scalar_out);
   m.impl("isin.Scalar_Tensor_out", isin_scalar_tensor_out);

@@ -98,19 +98,12 @@ void fold_to(Pad pad, const Tensor& grad, const Tensor& self, IntArrayRef paddin
   copy_from(sum, grad_input, false);
 }
 
+/// Of a result that is made, channels that come last in the input come last.
 template <class Meta, Pad pad>
-Tensor& pad_out(const Tensor& self, IntArrayRef padding, Tensor& out) {
+Tensor& padded(const Tensor& self, IntArrayRef padding, Tensor& out) {
+  const bool made = !out.defined();
   shape_outputs<Meta>(out, self, padding);
-  pad_to(pad, self, padding, out);
-  return out;
-}
-
-/// Channels that come last come last in the result.
-template <class Meta, Pad pad>
-Tensor padded(const Tensor& self, IntArrayRef padding) {
-  Tensor out;
-  shape_outputs<Meta>(out, self, padding);
-  out.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
+  if (made) out.unsafeGetTensorImpl()->empty_tensor_restride(self.suggest_memory_format());
   pad_to(pad, self, padding, out);
   return out;
 }
@@ -174,27 +167,26 @@ Tensor& backward(const Tensor& grad, const Tensor& self, IntArrayRef padding, Te
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   using namespace at::meta;
-  m.impl("reflection_pad1d.out", pad_out<structured_reflection_pad1d, Pad::reflect>);
-  m.impl("reflection_pad2d", functional<reflection_pad2d>);
-  m.impl("reflection_pad2d.out", reflection_pad2d);
-  m.impl("reflection_pad3d.out", pad_out<structured_reflection_pad3d, Pad::reflect>);
-  m.impl("replication_pad1d.out", pad_out<structured_replication_pad1d, Pad::replicate>);
-  m.impl("replication_pad2d", padded<structured_replication_pad2d, Pad::replicate>);
-  m.impl("replication_pad2d.out", pad_out<structured_replication_pad2d, Pad::replicate>);
-  m.impl("replication_pad3d.out", pad_out<structured_replication_pad3d, Pad::replicate>);
+  m.impl("reflection_pad1d.out", padded<structured_reflection_pad1d, Pad::reflect>);
+  implement<reflection_pad2d>(m, "reflection_pad2d", "reflection_pad2d.out");
+  m.impl("reflection_pad3d.out", padded<structured_reflection_pad3d, Pad::reflect>);
+  m.impl("replication_pad1d.out", padded<structured_replication_pad1d, Pad::replicate>);
+  implement<padded<structured_replication_pad2d, Pad::replicate>>(m, "replication_pad2d",
+                                                                  "replication_pad2d.out");
+  m.impl("replication_pad3d.out", padded<structured_replication_pad3d, Pad::replicate>);
 
   m.impl("reflection_pad1d_backward.grad_input",
          pad_backward_out<structured_reflection_pad1d_backward, Pad::reflect>);
-  m.impl("reflection_pad2d_backward", functional<backward<Pad::reflect, 2>>);
-  m.impl("reflection_pad2d_backward.grad_input", backward<Pad::reflect, 2>);
+  implement<backward<Pad::reflect, 2>>(m, "reflection_pad2d_backward",
+                                       "reflection_pad2d_backward.grad_input");
   m.impl("reflection_pad3d_backward.grad_input",
          pad_backward_out<structured_reflection_pad3d_backward, Pad::reflect>);
   m.impl("replication_pad1d_backward.grad_input",
          pad_backward_out<structured_replication_pad1d_backward, Pad::replicate>);
-  m.impl("replication_pad2d_backward", functional<backward<Pad::replicate, 2>>);
-  m.impl("replication_pad2d_backward.grad_input", backward<Pad::replicate, 2>);
-  m.impl("replication_pad3d_backward", functional<backward<Pad::replicate, 3>>);
-  m.impl("replication_pad3d_backward.grad_input", backward<Pad::replicate, 3>);
+  implement<backward<Pad::replicate, 2>>(m, "replication_pad2d_backward",
+                                         "replication_pad2d_backward.grad_input");
+  implement<backward<Pad::replicate, 3>>(m, "replication_pad3d_backward",
+                                         "replication_pad3d_backward.grad_input");
 }
 
 }  // namespace spyre::eager

@@ -197,10 +197,8 @@ Tensor& narrow_copy(const Tensor& self, std::int64_t dim, std::int64_t start, st
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("narrow_copy", functional<narrow_copy>);
-  m.impl("narrow_copy.out", narrow_copy);
-  m.impl("cat", functional<cat>);
-  m.impl("cat.out", cat);
+  implement<narrow_copy>(m, "narrow_copy", "narrow_copy.out");
+  implement<cat>(m, "cat", "cat.out");
   m.impl("flip", flip);
   m.impl("roll", rolled);
   m.impl("tril.out", triangle_out<at::meta::structured_tril, true>);

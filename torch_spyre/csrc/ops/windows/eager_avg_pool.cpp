@@ -158,21 +158,15 @@ Tensor& adaptive_avg_pool_backward(const Tensor& gradient, const Tensor& self, T
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("avg_pool2d", functional<avg_pool<meta::structured_avg_pool2d, 2>>);
-  m.impl("avg_pool2d.out", avg_pool<meta::structured_avg_pool2d, 2>);
-  m.impl("avg_pool3d", functional<avg_pool<meta::structured_avg_pool3d, 3>>);
-  m.impl("avg_pool3d.out", avg_pool<meta::structured_avg_pool3d, 3>);
-  m.impl("avg_pool2d_backward", functional<avg_pool_backward<2>>);
-  m.impl("avg_pool2d_backward.grad_input", avg_pool_backward<2>);
-  m.impl("avg_pool3d_backward", functional<avg_pool_backward<3>>);
-  m.impl("avg_pool3d_backward.grad_input", avg_pool_backward<3>);
-  m.impl("_adaptive_avg_pool2d", functional<adaptive_avg_pool<2>>);
-  m.impl("adaptive_avg_pool2d.out", adaptive_avg_pool<2>);
+  implement<avg_pool<meta::structured_avg_pool2d, 2>>(m, "avg_pool2d", "avg_pool2d.out");
+  implement<avg_pool<meta::structured_avg_pool3d, 3>>(m, "avg_pool3d", "avg_pool3d.out");
+  implement<avg_pool_backward<2>>(m, "avg_pool2d_backward", "avg_pool2d_backward.grad_input");
+  implement<avg_pool_backward<3>>(m, "avg_pool3d_backward", "avg_pool3d_backward.grad_input");
+  implement<adaptive_avg_pool<2>>(m, "_adaptive_avg_pool2d", "adaptive_avg_pool2d.out");
   m.impl("_adaptive_avg_pool2d_backward", functional<adaptive_avg_pool_backward<2>>);
-  m.impl("_adaptive_avg_pool3d", functional<adaptive_avg_pool<3>>);
-  m.impl("adaptive_avg_pool3d.out", adaptive_avg_pool<3>);
-  m.impl("_adaptive_avg_pool3d_backward", functional<adaptive_avg_pool_backward<3>>);
-  m.impl("adaptive_avg_pool3d_backward.grad_input", adaptive_avg_pool_backward<3>);
+  implement<adaptive_avg_pool<3>>(m, "_adaptive_avg_pool3d", "adaptive_avg_pool3d.out");
+  implement<adaptive_avg_pool_backward<3>>(m, "_adaptive_avg_pool3d_backward",
+                                           "adaptive_avg_pool3d_backward.grad_input");
 }
 
 }  // namespace spyre::eager

@@ -70,9 +70,7 @@ inline std::vector<Pool> adaptive_pools(const at::Tensor& input, const at::Tenso
 }
 
 inline DimSet tap_dims(const Windows& windows) {
-  DimSet dims;
-  for (std::size_t d = 0; d < windows.size(); ++d) dims.set(d + 2);
-  return dims;
+  return dim_range(2, 2 + static_cast<std::int64_t>(windows.size()));
 }
 
 /// Host values on the card, in the shape of dimension `d` of `rank`.

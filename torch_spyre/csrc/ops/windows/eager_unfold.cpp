@@ -87,10 +87,8 @@ Tensor& col2im(const Tensor& self, IntArrayRef image, IntArrayRef kernel, IntArr
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("im2col", functional<im2col>);
-  m.impl("im2col.out", im2col);
-  m.impl("col2im", functional<col2im>);
-  m.impl("col2im.out", col2im);
+  implement<im2col>(m, "im2col", "im2col.out");
+  implement<col2im>(m, "col2im", "col2im.out");
 }
 
 }  // namespace spyre::eager

@@ -247,10 +247,8 @@ Tensor& smooth_backward(const Tensor& grad, at::IntArrayRef size, at::IntArrayRe
 
 template <auto forward, auto backward>
 void register_op(torch::Library& m, const std::string& name) {
-  m.impl(name.c_str(), functional<forward>);
-  m.impl((name + ".out").c_str(), forward);
-  m.impl((name + "_backward").c_str(), functional<backward>);
-  m.impl((name + "_backward.grad_input").c_str(), backward);
+  implement<forward>(m, name.c_str(), (name + ".out").c_str());
+  implement<backward>(m, (name + "_backward").c_str(), (name + "_backward.grad_input").c_str());
 }
 
 }  // namespace
