@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from torch_spyre._inductor.constants import RESTICKIFY_OP
 from torch_spyre.execution.kernel_runner import SDSCKernelRunner
@@ -146,30 +146,15 @@ class Report:
         Path(path).write_text(page(self), encoding="utf-8")
 
 
-_PARTS: dict[str, Any] = {
-    "total": Figures,
-    "computed": Figures,
-    "restickifies": Figures,
-    "ops": Row,
-    "layers": Row,
-    "lines": Row,
-    "kernels": KernelReport,
-    "intermediates": Intermediate,
-    "padding": Padding,
-    "compilation": Compilation,
-    "peaks": Peaks,
-}
-
-
-def _restored(cls: Any, values: dict[str, Any]) -> Any:
-    def part(name: str, value: Any) -> Any:
-        if name not in _PARTS:
-            return value
-        if isinstance(value, list):
-            return [_restored(_PARTS[name], each) for each in value]
-        return _restored(_PARTS[name], value)
-
-    return cls(**{name: part(name, value) for name, value in values.items()})
+def _restored(kind: Any, value: Any) -> Any:
+    """A dataclass, or a list of them, from plain data."""
+    if get_origin(kind) is list:
+        [part] = get_args(kind)
+        return [_restored(part, each) for each in value]
+    if not isinstance(value, dict) or get_origin(kind) is dict:
+        return value
+    kinds = get_type_hints(kind)
+    return kind(**{name: _restored(kinds[name], part) for name, part in value.items()})
 
 
 # -------------------------------------------------------------------------------- from a recording

@@ -29,12 +29,19 @@ def _op(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
+# -------------------------------------------------------------- PyTorch's own, under another name
+
+_op("softplus(Tensor input, float beta=1.0, float threshold=20.0) -> Tensor")(F.softplus)
+_op("silu(Tensor input) -> Tensor")(F.silu)
+_op("logical_not(Tensor input) -> Tensor")(torch.logical_not)
+_op("batched_matmul(Tensor x, Tensor y) -> Tensor")(torch.matmul)
+_op(
+    "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
+    "float eps=1e-5) -> Tensor"
+)(F.layer_norm)
+
+
 # ------------------------------------------------------------------------------------- activations
-
-
-@_op("softplus(Tensor input, float beta=1.0, float threshold=20.0) -> Tensor")
-def softplus(input: torch.Tensor, beta: float = 1.0, threshold: float = 20.0) -> torch.Tensor:
-    return F.softplus(input, beta, threshold)
 
 
 @_op("gelu(Tensor input, str approximate='none') -> Tensor")
@@ -42,36 +49,12 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     return F.gelu(input, approximate=approximate)
 
 
-@_op("silu(Tensor input) -> Tensor")
-def silu(input: torch.Tensor) -> torch.Tensor:
-    return F.silu(input)
-
-
 @_op("clamp(Tensor input, Scalar? min=None, Scalar? max=None) -> Tensor")
 def clamp(input: torch.Tensor, min: Any = None, max: Any = None) -> torch.Tensor:
     return input.clone() if min is None and max is None else torch.clamp(input, min, max)
 
 
-@_op("logical_not(Tensor input) -> Tensor")
-def logical_not(input: torch.Tensor) -> torch.Tensor:
-    return torch.logical_not(input)
-
-
 # ------------------------------------------------------------------------------------------- norms
-
-
-@_op(
-    "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
-    "float eps=1e-5) -> Tensor"
-)
-def layer_norm(
-    x: torch.Tensor,
-    normalized_shape: Sequence[int],
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
-) -> torch.Tensor:
-    return F.layer_norm(x, list(normalized_shape), weight, bias, eps)
 
 
 @_op("rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, float eps=1e-5) -> Tensor")
@@ -152,11 +135,6 @@ def max_dim_int64_fallback(input: torch.Tensor, dim: int, keepdim: bool = False)
 )
 def min_dim_int64_fallback(input: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
     return tuple(torch.min(input, dim, keepdim))
-
-
-@_op("batched_matmul(Tensor x, Tensor y) -> Tensor")
-def batched_matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.matmul(x, y)
 
 
 @_op(
