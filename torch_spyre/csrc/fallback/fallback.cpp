@@ -53,6 +53,22 @@ std::vector<at::Tensor> tensors_of(c10::ArrayRef<c10::IValue> arguments) {
   return found;
 }
 
+/// Puts others in the place of the tensors of a value.
+template <class Change>
+void change_tensors(c10::IValue& value, const Change& change) {
+  if (value.isTensor()) {
+    value = change(value.toTensor());
+  } else if (value.isTensorList()) {
+    std::vector<at::Tensor> tensors = value.toTensorVector();
+    for (at::Tensor& tensor : tensors) tensor = change(tensor);
+    value = std::move(tensors);
+  }
+}
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
 /// The device an op runs on, by its arguments.
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments) {
   for (const at::Tensor& tensor : tensors_of(arguments))
@@ -72,8 +88,7 @@ void check_one_device(const std::string& name, const c10::FunctionSchema& schema
   const auto on_card = std::find_if(tensors.begin(), tensors.end(),
                                     [](const at::Tensor& t) { return t.is_privateuseone(); });
   for (std::size_t i = 0; i < arguments.size() && on_card != tensors.end(); ++i) {
-    if (!schema.arguments()[i].alias_info() || !schema.arguments()[i].alias_info()->isWrite())
-      continue;
+    if (!is_written(schema.arguments()[i])) continue;
     for (const at::Tensor& written : tensors_of(arguments.slice(i, 1)))
       TORCH_CHECK(written.device() == on_card->device(),
                   "Expected all tensors to be on the same device, but found at least two devices, ",
@@ -92,8 +107,7 @@ void check_one_device(const std::string& name, const c10::FunctionSchema& schema
 /// The CPU gets copies, and would not see that an op is to write what it also reads.
 void check_apart(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
-    if (!alias || !alias->isWrite() || !arguments[i].isTensor()) continue;
+    if (!is_written(schema.arguments()[i]) || !arguments[i].isTensor()) continue;
     const at::Tensor& written = arguments[i].toTensor();
     if (!written.is_privateuseone()) continue;
     for (std::size_t j = 0; j < arguments.size(); ++j)
@@ -129,8 +143,7 @@ class Unchecked {
  public:
   Unchecked(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
     const auto is_out = [](const c10::Argument& argument) {
-      const c10::AliasInfo* const alias = argument.alias_info();
-      return argument.kwarg_only() && alias && alias->isWrite();
+      return argument.kwarg_only() && is_written(argument);
     };
     if (!checks::anywhere || std::ranges::none_of(schema.arguments(), is_out)) return;
     const c10::Stream stream = streams::current(device_of(arguments).index());
@@ -165,13 +178,7 @@ void run_wide(const c10::OperatorHandle& op, torch::jit::Stack* stack,
   };
   std::vector<c10::IValue> wide(arguments.begin(), arguments.end());
   for (c10::IValue& argument : wide) {
-    if (argument.isTensor()) {
-      argument = widened(argument.toTensor());
-    } else if (argument.isTensorList()) {
-      std::vector<at::Tensor> tensors = argument.toTensorVector();
-      for (at::Tensor& tensor : tensors) tensor = widened(tensor);
-      argument = std::move(tensors);
-    }
+    change_tensors(argument, widened);
     stack->push_back(argument);
   }
   at::native::cpu_fallback(op, stack);
@@ -183,23 +190,14 @@ void run_wide(const c10::OperatorHandle& op, torch::jit::Stack* stack,
     return result.defined() && result.scalar_type() == c10::kFloat ? result.to(narrow) : result;
   };
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    const c10::AliasInfo* alias = op.schema().arguments()[i].alias_info();
-    if (!alias || !alias->isWrite() || !wide[i].isTensor()) continue;
+    if (!is_written(op.schema().arguments()[i]) || !wide[i].isTensor()) continue;
     const at::Tensor& target = arguments[i].toTensor();
     if (!is_narrow(target)) continue;
     if (target.sizes() != wide[i].toTensor().sizes()) target.resize_(wide[i].toTensor().sizes());
     target.copy_(wide[i].toTensor());
   }
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size());
-  for (auto result = first; result != stack->end(); ++result) {
-    if (result->isTensor()) {
-      *result = own(result->toTensor());
-    } else if (result->isTensorList()) {
-      std::vector<at::Tensor> tensors = result->toTensorVector();
-      for (at::Tensor& tensor : tensors) tensor = own(tensor);
-      *result = std::move(tensors);
-    }
-  }
+  for (auto result = first; result != stack->end(); ++result) change_tensors(*result, own);
 }
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

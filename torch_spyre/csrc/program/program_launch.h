@@ -45,6 +45,7 @@ inline bool is_checked(c10::DeviceIndex device) {
 
 /// The same of several, with nothing in between: each finds in the scratchpads what the one before
 /// it leaves there.
-void launch_together(c10::DeviceIndex device, c10::ArrayRef<BoundProgram> launches);
+void launch_together(c10::DeviceIndex device, c10::ArrayRef<BoundProgram> launches,
+                     card::Submit submit = card::Submit::either);
 
 }  // namespace spyre

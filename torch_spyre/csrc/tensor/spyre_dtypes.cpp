@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include <c10/util/Exception.h>
 
@@ -75,36 +76,29 @@ double number_for(c10::ScalarType dtype, double number) {
 }
 
 std::string dtype_name(ScalarType dtype) {
+  return dtype == ScalarType::Undefined ? "undefined"
+                                        : std::string(c10::getDtypeNames(dtype).first);
+}
+
+Range range_of(ScalarType dtype) {
+  const auto of = []<class Number>(Number) -> Range {
+    return {std::numeric_limits<Number>::lowest(), std::numeric_limits<Number>::max()};
+  };
   switch (dtype) {
-    case ScalarType::Undefined:
-      return "undefined";
-    case ScalarType::Half:
-      return "float16";
-    case ScalarType::Float:
-      return "float32";
-    case ScalarType::Double:
-      return "float64";
+    case ScalarType::Bool:
+      return of(false);
     case ScalarType::Byte:
-      return "uint8";
+      return of(std::uint8_t());
     case ScalarType::Char:
-      return "int8";
+      return of(std::int8_t());
     case ScalarType::Short:
-      return "int16";
+      return of(std::int16_t());
     case ScalarType::Int:
-      return "int32";
     case ScalarType::Long:
-      return "int64";
-    case ScalarType::ComplexHalf:
-      return "complex32";
-    case ScalarType::ComplexFloat:
-      return "complex64";
-    case ScalarType::ComplexDouble:
-      return "complex128";
-    default: {
-      std::string name = c10::toString(dtype);  // "BFloat16", "Bool", "Float8_e4m3fn", "UInt16"
-      for (char& letter : name) letter = static_cast<char>(std::tolower(letter));
-      return name;
-    }
+      return of(std::int32_t());
+    default:
+      constexpr double infinity = std::numeric_limits<double>::infinity();
+      return {-infinity, infinity};
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 
 #include "spyre/card.h"
@@ -29,6 +30,12 @@ DataFormat device_format(c10::ScalarType dtype);
 /// less range than bfloat16: a finite number stays finite, as masks of the dtype's least value
 /// need.
 double number_for(c10::ScalarType dtype, double number);
+
+/// What elements of a dtype lie between on the card, which holds an int64 in 32 bits.
+struct Range {
+  c10::Scalar least, most;
+};
+Range range_of(c10::ScalarType dtype);
 
 /// "float16": the name Python users know.
 std::string dtype_name(c10::ScalarType dtype);

@@ -3,8 +3,6 @@
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/strides.h>
 
-#include "tensor/spyre_dtypes.h"
-
 namespace spyre {
 namespace {
 

@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/nonzero.h>
 #include <c10/core/WrapDimMinimal.h>
@@ -11,7 +10,6 @@
 #include "ops/memory/spyre_copy.h"
 #include "program/eager_lines.h"
 #include "program/eager_plan.h"
-#include "tensor/spyre_dtypes.h"
 #include "tensor/spyre_tensor_impl.h"
 #include "tensor/spyre_tiling.h"
 
@@ -269,6 +267,18 @@ void run_slices(const AlongDim& how, const Tensor& indexed, const Tensor& index,
   size[positive.dim] = coordinates.size(0);
   Indexing indexing = along(positive, target, dense, size);
   indexing.coordinates.push_back({positive.dim, coordinates, positive.dim});
+  run_indexing(std::move(indexing));
+}
+
+void run_flat(OpFunc op, const Tensor& flat, const Tensor& index, const Tensor& dense, bool wrap) {
+  Indexing indexing;
+  indexing.op = op;
+  indexing.indexed = flat;
+  indexing.dense = dense;
+  indexing.size.assign(index.sizes().begin(), index.sizes().end());
+  indexing.walks.assign(index.dim(), Indexing::kNone);
+  indexing.coordinates.push_back({0, index, index.dim() - 1});
+  indexing.wrap = wrap;
   run_indexing(std::move(indexing));
 }
 

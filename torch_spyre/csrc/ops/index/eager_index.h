@@ -52,6 +52,10 @@ void run_elements(const AlongDim& how, const at::Tensor& indexed, const at::Tens
 void run_slices(const AlongDim& how, const at::Tensor& indexed, const at::Tensor& index,
                 const at::Tensor& dense);
 
+/// `index` has places in `flat`, a vector; `dense` has one element for each.
+void run_flat(OpFunc op, const at::Tensor& flat, const at::Tensor& index, const at::Tensor& dense,
+              bool wrap = true);
+
 /// Gives `out` the values that indices then change some of.
 inline void start_from(const at::Tensor& self, const at::Tensor& out) {
   if (!out.is_same(self)) out.copy_(self);

@@ -25,19 +25,6 @@ Tensor& nonzero(const Tensor& self, Tensor& out) {
   return out.copy_(positions);
 }
 
-/// `index` has offsets into `flat`, a vector; `dense` has one element for each.
-void run_flat(OpFunc op, const Tensor& flat, const Tensor& index, const Tensor& dense) {
-  Indexing indexing;
-  indexing.op = op;
-  indexing.indexed = flat;
-  indexing.dense = dense;
-  indexing.size.assign(index.sizes().begin(), index.sizes().end());
-  indexing.walks.assign(index.dim(), Indexing::kNone);
-  indexing.coordinates.push_back({0, index, index.dim() - 1});
-  indexing.wrap = true;
-  run_indexing(std::move(indexing));
-}
-
 Tensor& take(const Tensor& self, const Tensor& index, Tensor& out) {
   TORCH_CHECK(index.scalar_type() == at::kLong,
               "take(): Expected a long tensor for index, but got ", index.scalar_type());
@@ -109,13 +96,10 @@ Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("nonzero", functional<nonzero>);
-  m.impl("nonzero.out", nonzero);
-  m.impl("take", functional<take>);
-  m.impl("take.out", take);
+  implement<nonzero>(m, "nonzero", "nonzero.out");
+  implement<take>(m, "take", "take.out");
   m.impl("put_", put);
-  m.impl("masked_select", functional<masked_select>);
-  m.impl("masked_select.out", masked_select);
+  implement<masked_select>(m, "masked_select", "masked_select.out");
   m.impl("masked_scatter_", masked_scatter);
 }
 

@@ -1,8 +1,6 @@
 // gather and scatter: an index for every element, along one dimension; and index_reduce, which
 // differs from scatter_reduce in how the index lies only.
-#include <limits>
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/gather_meta.h>
 #include <ATen/ops/index_reduce_meta.h>
@@ -62,26 +60,9 @@ OpFunc op_of(Reduction reduction) {
 
 /// The value that leaves others as they are.
 at::Scalar neutral(Reduction reduction, at::ScalarType dtype) {
-  const bool lowest = reduction == Reduction::most;
   if (reduction == Reduction::product) return 1;
-  if (!lowest && reduction != Reduction::least) return 0;
-  if (at::isFloatingType(dtype)) {
-    const double infinity = std::numeric_limits<double>::infinity();
-    return lowest ? -infinity : infinity;
-  }
-  switch (dtype) {
-    case at::kBool:
-      return !lowest;
-    case at::kByte:
-      return lowest ? 0 : 255;
-    case at::kChar:
-      return lowest ? -128 : 127;
-    case at::kShort:
-      return lowest ? -32768 : 32767;
-    default:
-      return lowest ? std::numeric_limits<std::int32_t>::min()
-                    : std::numeric_limits<std::int32_t>::max();
-  }
+  if (reduction == Reduction::most) return range_of(dtype).least;
+  return reduction == Reduction::least ? range_of(dtype).most : 0;
 }
 
 using RunAlong = void (*)(const AlongDim&, const Tensor&, const Tensor&, const Tensor&);

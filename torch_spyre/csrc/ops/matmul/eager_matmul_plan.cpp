@@ -10,7 +10,6 @@
 #include "ops/memory/spyre_copy.h"
 #include "program/eager_plan.h"
 #include "tensor/spyre_dtypes.h"
-#include "tensor/spyre_tensor_impl.h"
 #include "tensor/spyre_tiling.h"
 
 namespace spyre::eager {
@@ -288,9 +287,7 @@ void build_matmul(card::ProgramBuilder& builder, Operands operands, const double
 /// The same elements in the default layout; of the first `expanded` dimensions, those that repeat
 /// elements still do.
 at::Tensor plain_copy(const at::Tensor& view, std::int64_t expanded) {
-  at::Tensor source = view;
-  for (std::int64_t d = 0; d < expanded; ++d)
-    if (view.stride(d) == 0 && view.size(d) > 1) source = source.narrow(d, 0, 1);
+  const at::Tensor source = unexpanded(view, expanded);
   const at::Tensor copy = at::empty(source.sizes(), source.options());
   copy_from(source, copy, false);
   return copy.expand(view.sizes());

@@ -1,13 +1,13 @@
 #include "ops/memory/spyre_copy.h"
 
-#include <array>
 #include <cmath>
+#include <limits>
 
+#include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/strides.h>
 
@@ -74,6 +74,20 @@ card::Retained retained(const at::Tensor& device, const at::Tensor& host) {
   return std::make_shared<const Both>(Both{storage_context(device).allocation, host.storage()});
 }
 
+/// Of a tensor on the card, to or from host memory where elements of a format lie so.
+card::DataConversion transfer(const at::Tensor& tensor, c10::IntArrayRef host_stride,
+                              DataFormat host, bool to_card) {
+  const DataFormat device = layout_of(tensor).device_dtype;
+  const Nest nest =
+      Nest::over(tensor.sizes(), tensor.strides(), tensor.storage_offset(), host_stride);
+  card::DataConversion conversion;
+  conversion.host_to_device = to_card;
+  conversion.src = to_card ? host : device;
+  conversion.dst = to_card ? device : host;
+  conversion.loops = descriptor_loops(device_loops(tensor, nest, /*writing=*/to_card), to_card);
+  return conversion;
+}
+
 /// What a value must be brought to when it becomes an element of `target`.
 card::Narrow narrowing(c10::ScalarType source, c10::ScalarType target) {
   return source == target ? card::Narrow::none : dtype_info(target).narrow;
@@ -91,19 +105,10 @@ card::Submit submission(const at::Tensor& host, bool non_blocking) {
                                                           : card::Submit::wait;
 }
 
-void run_program(const std::vector<std::byte>& binary,
-                 std::initializer_list<const at::Tensor*> tensors,
-                 std::initializer_list<card::Handle> operands, card::Retained keep) {
-  const c10::DeviceIndex device = (*tensors.begin())->device().index();
-  const std::shared_ptr<const card::Program> program = runtime::card(device).load_program(binary);
-  if (is_checked(device)) [[unlikely]] {
-    std::vector<at::Tensor> described;
-    for (const at::Tensor* tensor : tensors) described.push_back(*tensor);
-    return launch_program(program, described);
-  }
-  streams::current_card_stream(device).launch(
-      program, std::span<const card::Handle>(operands.begin(), operands.size()),
-      card::Submit::either, std::move(keep));
+/// Runs a program once; all operands are on one card.
+void run_once(card::ProgramBuilder& program, c10::ArrayRef<at::Tensor> operands) {
+  card::Card& card = runtime::card(operands[0].device().index());
+  launch_program(card.load_program(program.finish()), operands);
 }
 
 std::uint64_t encode(double value, DataFormat format) {
@@ -170,27 +175,17 @@ std::uint32_t encode_constant(double value, DataFormat format) {
 }
 
 card::DataConversion conversion_to_card(const at::Tensor& source, const at::Tensor& target) {
-  const Nest nest =
-      Nest::over(source.sizes(), target.strides(), target.storage_offset(), source.strides());
-  card::DataConversion conversion;
-  conversion.host_to_device = true;
-  conversion.src = host_format(source.scalar_type());
-  conversion.dst = layout_of(target).device_dtype;
+  card::DataConversion conversion =
+      transfer(target, source.strides(), host_format(source.scalar_type()), /*to_card=*/true);
   conversion.narrow = narrowing(source.scalar_type(), target.scalar_type());
-  conversion.loops = descriptor_loops(device_loops(target, nest, /*writing=*/true), true);
   conversion.input_shape = innermost_first(source.sizes());
   conversion.output_shape = innermost_first(layout_of(target).device_size);
   return conversion;
 }
 
 card::DataConversion conversion_to_host(const at::Tensor& source, const at::Tensor& target) {
-  const Nest nest =
-      Nest::over(source.sizes(), source.strides(), source.storage_offset(), target.strides());
-  card::DataConversion conversion;
-  conversion.host_to_device = false;
-  conversion.src = layout_of(source).device_dtype;
-  conversion.dst = host_format(target.scalar_type());
-  conversion.loops = descriptor_loops(device_loops(source, nest, /*writing=*/false), false);
+  card::DataConversion conversion =
+      transfer(source, target.strides(), host_format(target.scalar_type()), /*to_card=*/false);
   conversion.input_shape = innermost_first(layout_of(source).device_size);
   conversion.output_shape = innermost_first(target.sizes());
   return conversion;
@@ -237,12 +232,9 @@ void copy_on_card(const at::Tensor& source, const at::Tensor& target) {
   debug("on card: ", source.sizes(), ' ', dtype_name(source.scalar_type()), " -> ",
         dtype_name(target.scalar_type()), ", ", conversion.loops.size(), " loop nests");
 
-  using Allocations = std::array<std::shared_ptr<const Allocation>, 2>;
-  const Allocations memory{storage_context(source).allocation, storage_context(target).allocation};
   card::ProgramBuilder program;
   program.move(/*src_operand=*/0, /*dst_operand=*/1, conversion);
-  run_program(program.finish(), {&source, &target}, {memory[0]->handle, memory[1]->handle},
-              std::make_shared<const Allocations>(memory));
+  run_once(program, {source, target});
 }
 
 void copy_between_cards(const at::Tensor& source, const at::Tensor& target) {
@@ -257,27 +249,13 @@ void copy_between_cards(const at::Tensor& source, const at::Tensor& target) {
   const std::size_t bytes = source.numel() * layout_of(source).element_bytes();
   const auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
 
-  card::DataConversion out;
-  out.host_to_device = false;
-  out.src = out.dst = format;
-  out.loops = descriptor_loops(
-      device_loops(source,
-                   Nest::over(source.sizes(), source.strides(), source.storage_offset(), packed),
-                   /*writing=*/false),
-      false);
   streams::current_card_stream(source.device().index())
-      .to_host(handle_of(source), buffer->data(), bytes, std::move(out), card::Submit::wait,
+      .to_host(handle_of(source), buffer->data(), bytes,
+               transfer(source, packed, format, /*to_card=*/false), card::Submit::wait,
                retained(source));
 
-  card::DataConversion in;
-  in.src = format;
-  in.dst = layout_of(target).device_dtype;
+  card::DataConversion in = transfer(target, packed, format, /*to_card=*/true);
   in.narrow = narrowing(source.scalar_type(), target.scalar_type());
-  in.loops = descriptor_loops(
-      device_loops(target,
-                   Nest::over(target.sizes(), target.strides(), target.storage_offset(), packed),
-                   /*writing=*/true),
-      true);
   streams::current_card_stream(target.device().index())
       .to_card(buffer->data(), bytes, handle_of(target), std::move(in), card::Submit::wait,
                retained(target));
@@ -327,9 +305,9 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   return target;
 }
 
-at::Tensor unexpanded(const at::Tensor& tensor) {
+at::Tensor unexpanded(const at::Tensor& tensor, std::int64_t dims) {
   at::Tensor once = tensor;
-  for (std::int64_t d = 0; d < tensor.dim(); ++d)
+  for (std::int64_t d = 0; d < dims; ++d)
     if (tensor.stride(d) == 0 && tensor.size(d) > 1) once = once.narrow(d, 0, 1);
   return once;
 }
@@ -344,8 +322,19 @@ void fill(const at::Tensor& expanded, const c10::Scalar& value) {
       descriptor_loops(device_loops(target, nest, /*writing=*/true), /*tiled_is_destination=*/true);
   card::ProgramBuilder program;
   program.fill(/*dst_operand=*/0, layout_of(target).device_dtype, encode(value, target), loops);
-  const auto memory = storage_context(target).allocation;
-  run_program(program.finish(), {&target}, {memory->handle}, memory);
+  run_once(program, {target});
+}
+
+bool fills_uninitialised() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
+void fill_uninitialised(const at::Tensor& target) {
+  if (!fills_uninitialised()) return;
+  const c10::ScalarType dtype = target.scalar_type();
+  const bool whole = c10::isIntegralType(dtype, /*includeBool=*/true);
+  spyre::fill(target, whole ? range_of(dtype).most : std::numeric_limits<double>::quiet_NaN());
 }
 
 at::Tensor element_to_host(const at::Tensor& tensor) {

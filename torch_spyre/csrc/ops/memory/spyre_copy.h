@@ -24,10 +24,16 @@ void copy_between_cards(const at::Tensor& source, const at::Tensor& target);
 /// `at::_copy_from`: broadcasts `source` and picks the way.
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking);
 
-/// A view that has the elements of an expanded tensor once each.
-at::Tensor unexpanded(const at::Tensor& tensor);
+/// A view that has elements once which the first `dims` dimensions repeat.
+at::Tensor unexpanded(const at::Tensor& tensor, std::int64_t dims);
+inline at::Tensor unexpanded(const at::Tensor& tensor) { return unexpanded(tensor, tensor.dim()); }
 
 void fill(const at::Tensor& expanded, const c10::Scalar& value);
+
+/// Memory that nobody wrote reads the same every time, if torch.use_deterministic_algorithms and
+/// torch.utils.deterministic.fill_uninitialized_memory ask for it: NaN, or the largest integer.
+bool fills_uninitialised();
+void fill_uninitialised(const at::Tensor& target);
 
 /// The first element, as a CPU tensor without dimensions.
 at::Tensor element_to_host(const at::Tensor& tensor);

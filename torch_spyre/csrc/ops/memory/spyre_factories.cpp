@@ -16,9 +16,7 @@
 
 #include "ops/memory/spyre_copy.h"
 #include "ops/memory/spyre_layout_api.h"
-#include "ops/memory/spyre_uninitialised.h"
 #include "runtime/spyre_runtime.h"
-#include "tensor/spyre_dtypes.h"
 #include "tensor/spyre_tensor_impl.h"
 #include "tensor/spyre_tiling.h"
 
@@ -150,81 +148,26 @@ at::Tensor& send(at::Tensor& out, const at::Tensor& host) {
   return out;
 }
 
-c10::TensorOptions on_host(const at::Tensor& out) { return out.options().device(c10::kCPU); }
+/// Factories of the host that take these arguments, for tensors on the card.
+template <class... Arguments>
+struct Sent {
+  using Make = at::Tensor(Arguments..., c10::TensorOptions);
 
-at::Tensor& arange_out(const c10::Scalar& start, const c10::Scalar& end, const c10::Scalar& step,
-                       at::Tensor& out) {
-  return send(out, at::arange(start, end, step, on_host(out)));
-}
-
-at::Tensor& range_out(const c10::Scalar& start, const c10::Scalar& end, const c10::Scalar& step,
-                      at::Tensor& out) {
-  return send(out, at::range(start, end, step, on_host(out)));
-}
-
-at::Tensor& linspace_out(const c10::Scalar& start, const c10::Scalar& end, std::int64_t steps,
-                         at::Tensor& out) {
-  return send(out, at::linspace(start, end, steps, on_host(out)));
-}
-
-at::Tensor& logspace_out(const c10::Scalar& start, const c10::Scalar& end, std::int64_t steps,
-                         double base, at::Tensor& out) {
-  return send(out, at::logspace(start, end, steps, base, on_host(out)));
-}
-
-at::Tensor& eye_out(std::int64_t rows, at::Tensor& out) {
-  return send(out, at::eye(rows, on_host(out)));
-}
-
-at::Tensor& eye_m_out(std::int64_t rows, std::int64_t columns, at::Tensor& out) {
-  return send(out, at::eye(rows, columns, on_host(out)));
-}
-
-/// Where a factory without `out` puts what the host made.
-struct Placement {
-  std::optional<c10::ScalarType> dtype;
-  std::optional<c10::Layout> layout;
-  std::optional<c10::Device> device;
-  std::optional<bool> pin_memory;
-
-  c10::TensorOptions host() const {
-    check_options(layout, pin_memory);
-    return c10::TensorOptions().dtype(dtype).device(c10::kCPU);
+  template <Make* make>
+  static at::Tensor& out(Arguments... arguments, at::Tensor& out) {
+    return send(out, make(arguments..., out.options().device(c10::kCPU)));
   }
-  at::Tensor send(const at::Tensor& made) const {
-    return made.to(c10::Device(c10::DeviceType::PrivateUse1, resolved(device)));
+
+  template <Make* make>
+  static at::Tensor made(Arguments... arguments, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                         std::optional<bool> pin_memory) {
+    check_options(layout, pin_memory);
+    const auto options = c10::TensorOptions().dtype(dtype).device(c10::kCPU);
+    return make(arguments..., options)
+        .to(c10::Device(c10::DeviceType::PrivateUse1, resolved(device)));
   }
 };
-
-template <at::Tensor (*make)(std::int64_t, std::int64_t, std::int64_t, c10::TensorOptions)>
-at::Tensor triangle_indices(std::int64_t rows, std::int64_t columns, std::int64_t offset,
-                            std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                            std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  const Placement place{dtype, layout, device, pin_memory};
-  return place.send(make(rows, columns, offset, place.host()));
-}
-
-at::Tensor kaiser_window(std::int64_t length, bool periodic, double beta,
-                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  const Placement place{dtype, layout, device, pin_memory};
-  return place.send(at::kaiser_window(length, periodic, beta, place.host()));
-}
-
-at::Tensor kaiser_window_periodic(std::int64_t length, bool periodic,
-                                  std::optional<c10::ScalarType> dtype,
-                                  std::optional<c10::Layout> layout,
-                                  std::optional<c10::Device> device,
-                                  std::optional<bool> pin_memory) {
-  return kaiser_window(length, periodic, 12.0, dtype, layout, device, pin_memory);
-}
-
-at::Tensor kaiser_window_default(std::int64_t length, std::optional<c10::ScalarType> dtype,
-                                 std::optional<c10::Layout> layout,
-                                 std::optional<c10::Device> device,
-                                 std::optional<bool> pin_memory) {
-  return kaiser_window(length, true, 12.0, dtype, layout, device, pin_memory);
-}
 
 void record_stream(at::Tensor&, c10::Stream) {}  // submitted work retains the memory it uses
 
@@ -285,17 +228,19 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_assert_async", &assert_async_default);
   library.impl("_assert_async.msg", &assert_async);
   library.impl("record_stream", &record_stream);
-  library.impl("arange.start_out", &arange_out);
-  library.impl("range.out", &range_out);
-  library.impl("linspace.out", &linspace_out);
-  library.impl("logspace.out", &logspace_out);
-  library.impl("eye.out", &eye_out);
-  library.impl("eye.m_out", &eye_m_out);
-  library.impl("tril_indices", &triangle_indices<&at::tril_indices>);
-  library.impl("triu_indices", &triangle_indices<&at::triu_indices>);
-  library.impl("kaiser_window", &kaiser_window_default);
-  library.impl("kaiser_window.periodic", &kaiser_window_periodic);
-  library.impl("kaiser_window.beta", &kaiser_window);
+  using Number = const c10::Scalar&;
+  using Count = std::int64_t;
+  library.impl("arange.start_out", &Sent<Number, Number, Number>::out<&at::arange>);
+  library.impl("range.out", &Sent<Number, Number, Number>::out<&at::range>);
+  library.impl("linspace.out", &Sent<Number, Number, Count>::out<&at::linspace>);
+  library.impl("logspace.out", &Sent<Number, Number, Count, double>::out<&at::logspace>);
+  library.impl("eye.out", &Sent<Count>::out<&at::eye>);
+  library.impl("eye.m_out", &Sent<Count, Count>::out<&at::eye>);
+  library.impl("tril_indices", &Sent<Count, Count, Count>::made<&at::tril_indices>);
+  library.impl("triu_indices", &Sent<Count, Count, Count>::made<&at::triu_indices>);
+  library.impl("kaiser_window", &Sent<Count>::made<&at::kaiser_window>);
+  library.impl("kaiser_window.periodic", &Sent<Count, bool>::made<&at::kaiser_window>);
+  library.impl("kaiser_window.beta", &Sent<Count, bool, double>::made<&at::kaiser_window>);
 }
 
 }  // namespace spyre

@@ -10,7 +10,6 @@
 #include "ops/memory/spyre_copy.h"
 #include "ops/memory/spyre_layout_api.h"
 #include "ops/memory/spyre_storage.h"
-#include "ops/memory/spyre_uninitialised.h"
 #include "runtime/spyre_runtime.h"
 #include "tensor/spyre_dtypes.h"
 #include "tensor/spyre_tensor_impl.h"
@@ -88,7 +87,7 @@ at::Tensor unfold(const at::Tensor& self, std::int64_t dimension, std::int64_t s
 
 /// Only formats that hold the host's bits unchanged can be seen as another dtype of that width.
 at::Tensor view_dtype(const at::Tensor& self, c10::ScalarType dtype) {
-  if (dtype == self.scalar_type()) return alias(self);
+  if (dtype == self.scalar_type()) return spyre::alias(self);
   const DtypeInfo &from = dtype_info(self.scalar_type()), &to = dtype_info(dtype);
   const bool same_bits = from.host == from.device && to.host == to.device &&
                          to.device != DataFormat::INVALID &&
@@ -298,7 +297,7 @@ std::int64_t moved_offset(const at::Tensor& self, std::int64_t increment) {
 
 at::Tensor reinterpret_tensor(const at::Tensor& self, c10::IntArrayRef size,
                               c10::IntArrayRef stride, std::int64_t offset_increment) {
-  return as_strided(self, size, stride, moved_offset(self, offset_increment));
+  return spyre::as_strided(self, size, stride, moved_offset(self, offset_increment));
 }
 
 at::Tensor reinterpret_tensor_with_layout(const at::Tensor& self, c10::IntArrayRef size,

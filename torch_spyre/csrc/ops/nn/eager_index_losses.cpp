@@ -49,14 +49,8 @@ Samples samples_of(const Tensor& self, const Tensor& target, const Tensor& weigh
   samples.weights = samples.counted.to(at::kFloat);
   if (weight.defined()) {
     Tensor of_class = at::empty(samples.classes.sizes(), weight.options());
-    Indexing indexing;
-    indexing.op = OpFunc::gather;
-    indexing.size.assign(of_class.sizes().begin(), of_class.sizes().end());
-    indexing.dense = of_class;
-    indexing.indexed = on_device(weight, self.device());
-    indexing.walks.assign(of_class.dim(), Indexing::kNone);
-    indexing.coordinates.push_back({0, samples.classes, of_class.dim() - 1});
-    run_indexing(std::move(indexing));
+    run_flat(OpFunc::gather, on_device(weight, self.device()), samples.classes, of_class,
+             /*wrap=*/false);
     samples.weights = at::mul(samples.weights, of_class.to(at::kFloat));
   }
   return samples;
@@ -178,10 +172,8 @@ Tensor& nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nll_loss_forward.output", nll_loss_out);
   m.impl("nll_loss_backward.grad_input", nll_loss_backward_out);
-  m.impl("nll_loss2d_forward", functional<nll_loss2d>);
-  m.impl("nll_loss2d_forward.output", nll_loss2d);
-  m.impl("nll_loss2d_backward", functional<nll_loss2d_backward>);
-  m.impl("nll_loss2d_backward.grad_input", nll_loss2d_backward);
+  implement<nll_loss2d>(m, "nll_loss2d_forward", "nll_loss2d_forward.output");
+  implement<nll_loss2d_backward>(m, "nll_loss2d_backward", "nll_loss2d_backward.grad_input");
 }
 
 }  // namespace spyre::eager

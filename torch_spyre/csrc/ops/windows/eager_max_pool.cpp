@@ -1,7 +1,6 @@
 // Max pooling: the largest of each window and where it is. Gradients go back through the same
 // windows.
 #include <array>
-#include <limits>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Pool.h>
@@ -31,23 +30,6 @@ using at::IntArrayRef;
 using at::Tensor;
 using TwoTensors = std::tuple<Tensor&, Tensor&>;
 
-c10::Scalar lowest(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kByte:
-    case at::kBool:
-      return 0;
-    case at::kChar:
-      return std::numeric_limits<std::int8_t>::min();
-    case at::kShort:
-      return std::numeric_limits<std::int16_t>::min();
-    case at::kInt:
-    case at::kLong:  // held in 32 bits
-      return std::numeric_limits<std::int32_t>::min();
-    default:
-      return -std::numeric_limits<double>::infinity();
-  }
-}
-
 /// From positions in windows to positions in an image.
 Tensor image_positions(Tensor taps, const Windows& windows) {
   Tensor result;
@@ -76,7 +58,7 @@ Tensor image_positions(Tensor taps, const Windows& windows) {
 void max_forward(const Tensor& input, const Pool& pool, const Tensor& values,
                  const Tensor& indices) {
   const Tensor view =
-      window_view(padded(input, pool.windows, lowest(input.scalar_type())), pool.windows);
+      window_view(padded(input, pool.windows, range_of(input.scalar_type()).least), pool.windows);
   const Tensor best = pool.outputs(values), where = pool.outputs(indices);
   const Tensor taps = at::empty(where.sizes(), indices.options());
   reduce({OpFunc::max, compute_in(input.scalar_type())}, view, tap_dims(pool.windows), best, taps);
@@ -217,24 +199,20 @@ Tensor& adaptive_max_pool_backward(const Tensor& gradient, const Tensor& self,
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   namespace meta = at::meta;
-  m.impl("max_pool2d_with_indices", functional<max_pool2d>);
-  m.impl("max_pool2d_with_indices.out", max_pool2d);
-  m.impl("max_pool2d_with_indices_backward", functional<max_pool_backward<2>>);
-  m.impl("max_pool2d_with_indices_backward.grad_input", max_pool_backward<2>);
-  m.impl("max_pool3d_with_indices", functional<max_pool3d>);
-  m.impl("max_pool3d_with_indices.out", max_pool3d);
-  m.impl("max_pool3d_with_indices_backward", functional<max_pool_backward<3>>);
-  m.impl("max_pool3d_with_indices_backward.grad_input", max_pool_backward<3>);
-  m.impl("adaptive_max_pool2d",
-         functional<adaptive_max_pool<meta::structured_adaptive_max_pool2d, 2>>);
-  m.impl("adaptive_max_pool2d.out", adaptive_max_pool<meta::structured_adaptive_max_pool2d, 2>);
-  m.impl("adaptive_max_pool2d_backward", functional<adaptive_max_pool_backward<2>>);
-  m.impl("adaptive_max_pool2d_backward.grad_input", adaptive_max_pool_backward<2>);
-  m.impl("adaptive_max_pool3d",
-         functional<adaptive_max_pool<meta::structured_adaptive_max_pool3d, 3>>);
-  m.impl("adaptive_max_pool3d.out", adaptive_max_pool<meta::structured_adaptive_max_pool3d, 3>);
-  m.impl("adaptive_max_pool3d_backward", functional<adaptive_max_pool_backward<3>>);
-  m.impl("adaptive_max_pool3d_backward.grad_input", adaptive_max_pool_backward<3>);
+  implement<max_pool2d>(m, "max_pool2d_with_indices", "max_pool2d_with_indices.out");
+  implement<max_pool_backward<2>>(m, "max_pool2d_with_indices_backward",
+                                  "max_pool2d_with_indices_backward.grad_input");
+  implement<max_pool3d>(m, "max_pool3d_with_indices", "max_pool3d_with_indices.out");
+  implement<max_pool_backward<3>>(m, "max_pool3d_with_indices_backward",
+                                  "max_pool3d_with_indices_backward.grad_input");
+  implement<adaptive_max_pool<meta::structured_adaptive_max_pool2d, 2>>(m, "adaptive_max_pool2d",
+                                                                        "adaptive_max_pool2d.out");
+  implement<adaptive_max_pool_backward<2>>(m, "adaptive_max_pool2d_backward",
+                                           "adaptive_max_pool2d_backward.grad_input");
+  implement<adaptive_max_pool<meta::structured_adaptive_max_pool3d, 3>>(m, "adaptive_max_pool3d",
+                                                                        "adaptive_max_pool3d.out");
+  implement<adaptive_max_pool_backward<3>>(m, "adaptive_max_pool3d_backward",
+                                           "adaptive_max_pool3d_backward.grad_input");
 }
 
 }  // namespace spyre::eager
