@@ -60,16 +60,11 @@ class Compilation:
     op_by_op: dict[str, int] = field(default_factory=dict)  # graphs that were not compiled, and why
 
     def __add__(self, other: Compilation) -> Compilation:
-        def both(one: dict[str, int], two: dict[str, int]) -> dict[str, int]:
-            return dict(Counter(one) + Counter(two))
-
-        return Compilation(
-            self.frames + other.frames,
-            self.seconds + other.seconds,
-            both(self.graph_breaks, other.graph_breaks),
-            both(self.recompilations, other.recompilations),
-            both(self.op_by_op, other.op_by_op),
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        sums: list[Any] = [
+            dict(Counter(a) + Counter(b)) if isinstance(a, dict) else a + b for a, b in pairs
+        ]
+        return Compilation(*sums)
 
 
 @dataclass

@@ -5,18 +5,8 @@ PyTorch's accelerator API, what the card itself knows, and what ``torch.cuda`` h
 
 from dataclasses import dataclass
 
-from torch.accelerator.memory import (
-    empty_cache,
-    empty_host_cache,
-    get_memory_info,
-    max_memory_allocated,
-    max_memory_reserved,
-    memory_allocated,
-    memory_reserved,
-    memory_stats,
-    reset_accumulated_memory_stats,
-    reset_peak_memory_stats,
-)
+from torch.accelerator import memory as accelerator_memory
+from torch.accelerator.memory import *  # noqa: F403
 
 from torch_spyre import _C
 from torch_spyre.streams import Device, device_index
@@ -24,21 +14,12 @@ from torch_spyre.streams import Device, device_index
 __all__ = [
     "CardMemory",
     "card_memory",
-    "empty_cache",
-    "empty_host_cache",
-    "get_memory_info",
     "host_memory_stats",
-    "max_memory_allocated",
-    "max_memory_reserved",
     "mem_get_info",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
     "reset_accumulated_host_memory_stats",
-    "reset_accumulated_memory_stats",
     "reset_peak_host_memory_stats",
-    "reset_peak_memory_stats",
 ]
+__all__ += accelerator_memory.__all__
 
 
 @dataclass(frozen=True)

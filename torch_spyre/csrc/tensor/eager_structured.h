@@ -53,6 +53,12 @@ inline void size_output(const char* name, at::Tensor& out, at::IntArrayRef size,
   resize_given(out, size, options);
 }
 
+/// A result of `dtype` may be written to `out`.
+inline void check_cast(c10::ScalarType dtype, const at::Tensor& out) {
+  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
+              " can't be cast to the desired output type ", out.scalar_type());
+}
+
 /// The dtype of an output that may have any: that of the given one.
 inline at::ScalarType output_dtype(const at::Tensor& out, at::ScalarType otherwise) {
   return out.defined() ? out.scalar_type() : otherwise;

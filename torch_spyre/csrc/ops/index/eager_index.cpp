@@ -176,17 +176,22 @@ Tensor with_dimension(const Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
 }
 
-Indexing along(const AlongDim& how, const Tensor& indexed, const Tensor& dense,
-               c10::IntArrayRef size) {
+/// Of the elements or the slices of a dimension.
+Indexing along(const AlongDim& how, const Tensor& indexed, const Tensor& index, const Tensor& dense,
+               bool slices) {
   Indexing indexing;
   indexing.op = how.op;
-  indexing.size.assign(size.begin(), size.end());
-  indexing.dense = dense;
-  indexing.indexed = indexed;
-  for (std::int64_t d = 0; d < indexed.dim(); ++d)
-    indexing.walks.push_back(d == how.dim ? Indexing::kNone : d);
   indexing.wrap = how.wrap;
   indexing.index_error = how.index_error;
+  indexing.dense = dense;
+  indexing.indexed = with_dimension(indexed);
+  const Tensor coordinates = with_dimension(index);
+  const std::int64_t rank = indexing.indexed.dim(), dim = c10::maybe_wrap_dim(how.dim, rank);
+  const c10::IntArrayRef size = (slices ? indexing.indexed : coordinates).sizes();
+  indexing.size.assign(size.begin(), size.end());
+  if (slices) indexing.size[dim] = coordinates.size(0);
+  for (std::int64_t d = 0; d < rank; ++d) indexing.walks.push_back(d == dim ? Indexing::kNone : d);
+  indexing.coordinates.push_back({dim, coordinates, slices ? dim : rank - 1});
   return indexing;
 }
 
@@ -243,31 +248,17 @@ Tensor accumulated(const Tensor& tensor) {
 
 void run_elements(const AlongDim& how, const Tensor& indexed, const Tensor& index,
                   const Tensor& dense) {
-  const Tensor target = with_dimension(indexed), coordinates = with_dimension(index);
-  AlongDim positive = how;
-  positive.dim = c10::maybe_wrap_dim(how.dim, target.dim());
   // The dense tensor may be larger than the index; a number serves every element.
+  const Tensor coordinates = with_dimension(index);
   Tensor values = dense;
-  if (dense.dim() > 0) {
-    for (std::int64_t d = 0; d < coordinates.dim(); ++d)
-      if (values.size(d) != coordinates.size(d)) values = values.narrow(d, 0, coordinates.size(d));
-  }
-  Indexing indexing = along(positive, target, values, coordinates.sizes());
-  indexing.coordinates.push_back({positive.dim, coordinates, target.dim() - 1});
-  run_indexing(std::move(indexing));
+  for (std::int64_t d = 0; d < coordinates.dim() && dense.dim() > 0; ++d)
+    if (values.size(d) != coordinates.size(d)) values = values.narrow(d, 0, coordinates.size(d));
+  run_indexing(along(how, indexed, coordinates, values, /*slices=*/false));
 }
 
 void run_slices(const AlongDim& how, const Tensor& indexed, const Tensor& index,
                 const Tensor& dense) {
-  const Tensor target = with_dimension(indexed);
-  AlongDim positive = how;
-  positive.dim = c10::maybe_wrap_dim(how.dim, target.dim());
-  const Tensor coordinates = with_dimension(index);
-  at::DimVector size(target.sizes());
-  size[positive.dim] = coordinates.size(0);
-  Indexing indexing = along(positive, target, dense, size);
-  indexing.coordinates.push_back({positive.dim, coordinates, positive.dim});
-  run_indexing(std::move(indexing));
+  run_indexing(along(how, indexed, index, dense, /*slices=*/true));
 }
 
 void run_flat(OpFunc op, const Tensor& flat, const Tensor& index, const Tensor& dense, bool wrap) {

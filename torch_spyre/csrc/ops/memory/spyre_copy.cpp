@@ -74,6 +74,18 @@ card::Retained retained(const at::Tensor& device, const at::Tensor& host) {
   return std::make_shared<const Both>(Both{storage_context(device).allocation, host.storage()});
 }
 
+std::string dtype_and_layout(const at::Tensor& tensor) {
+  const std::string dtype = dtype_name(tensor.scalar_type());
+  return is_spyre(tensor) ? dtype + " in " + layout_of(tensor).str() : dtype;
+}
+
+void log_copy(const char* way, const at::Tensor& source, const at::Tensor& target,
+              const card::DataConversion& conversion) {
+  if (!debug_enabled()) return;  // the text of a layout takes longer than all else here
+  debug(way, ": ", source.sizes(), ' ', dtype_and_layout(source), " -> ", dtype_and_layout(target),
+        ", ", conversion.loops.size(), " loop nests");
+}
+
 /// Of a tensor on the card, to or from host memory where elements of a format lie so.
 card::DataConversion transfer(const at::Tensor& tensor, c10::IntArrayRef host_stride,
                               DataFormat host, bool to_card) {
@@ -195,9 +207,7 @@ void copy_to_card(const at::Tensor& source, const at::Tensor& target, bool non_b
   if (is_byte_view(target)) return copy_bytes_to_card(source, target);
   if (target.scalar_type() == c10::ScalarType::Long) check_int64(source);
   card::DataConversion conversion = conversion_to_card(source, target);
-  debug("to card: ", source.sizes(), ' ', dtype_name(source.scalar_type()), " -> ",
-        dtype_name(target.scalar_type()), " in ", layout_of(target).str(), ", ",
-        conversion.loops.size(), " loop nests");
+  log_copy("to card", source, target, conversion);
   streams::current_card_stream(target.device().index())
       .to_card(source.const_data_ptr(), host_bytes(source), handle_of(target),
                std::move(conversion), submission(source, non_blocking), retained(target, source));
@@ -206,9 +216,7 @@ void copy_to_card(const at::Tensor& source, const at::Tensor& target, bool non_b
 void copy_to_host(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (is_byte_view(source)) return copy_bytes_to_host(source, target);
   card::DataConversion conversion = conversion_to_host(source, target);
-  debug("to host: ", source.sizes(), ' ', dtype_name(source.scalar_type()), " in ",
-        layout_of(source).str(), " -> ", dtype_name(target.scalar_type()), ", ",
-        conversion.loops.size(), " loop nests");
+  log_copy("to host", source, target, conversion);
   streams::current_card_stream(source.device().index())
       .to_host(handle_of(source), target.mutable_data_ptr(), host_bytes(target),
                std::move(conversion), submission(target, non_blocking), retained(source, target));
@@ -229,8 +237,7 @@ void copy_on_card(const at::Tensor& source, const at::Tensor& target) {
   conversion.dst = layout_of(target).device_dtype;
   conversion.narrow = narrowing(source.scalar_type(), target.scalar_type());
   conversion.loops = descriptor_loops(nests, /*tiled_is_destination=*/false);
-  debug("on card: ", source.sizes(), ' ', dtype_name(source.scalar_type()), " -> ",
-        dtype_name(target.scalar_type()), ", ", conversion.loops.size(), " loop nests");
+  log_copy("on card", source, target, conversion);
 
   card::ProgramBuilder program;
   program.move(/*src_operand=*/0, /*dst_operand=*/1, conversion);

@@ -90,11 +90,8 @@ Tensor encoder_layer(const Tensor& source, std::int64_t embed_dim, std::int64_t 
                      const Tensor& ffn_weight_1, const Tensor& ffn_bias_1,
                      const Tensor& ffn_weight_2, const Tensor& ffn_bias_2,
                      const OptionalTensor& mask, std::optional<std::int64_t> mask_type) {
-  const auto norm_1 = [&](const Tensor& x) {
-    return at::layer_norm(x, {embed_dim}, norm_weight_1, norm_bias_1, epsilon);
-  };
-  const auto norm_2 = [&](const Tensor& x) {
-    return at::layer_norm(x, {embed_dim}, norm_weight_2, norm_bias_2, epsilon);
+  const auto norm = [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    return at::layer_norm(x, {embed_dim}, weight, bias, epsilon);
   };
   const auto attend = [&](const Tensor& x) {
     return std::get<0>(multi_head_attention(x, x, x, embed_dim, heads, qkv_weight, qkv_bias,
@@ -105,11 +102,11 @@ Tensor encoder_layer(const Tensor& source, std::int64_t embed_dim, std::int64_t 
     return at::linear(use_gelu ? at::gelu(inner) : at::relu(inner), ffn_weight_2, ffn_bias_2);
   };
   if (norm_first) {
-    const Tensor x = at::add(source, attend(norm_1(source)));
-    return at::add(x, feed_forward(norm_2(x)));
+    const Tensor x = at::add(source, attend(norm(source, norm_weight_1, norm_bias_1)));
+    return at::add(x, feed_forward(norm(x, norm_weight_2, norm_bias_2)));
   }
-  const Tensor x = norm_1(at::add(source, attend(source)));
-  return norm_2(at::add(x, feed_forward(x)));
+  const Tensor x = norm(at::add(source, attend(source)), norm_weight_1, norm_bias_1);
+  return norm(at::add(x, feed_forward(x)), norm_weight_2, norm_bias_2);
 }
 
 /// nn.TransformerEncoder makes nested tensors of left-aligned sequences, to skip the padding. The

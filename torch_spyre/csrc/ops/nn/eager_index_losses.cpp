@@ -99,35 +99,6 @@ void loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& 
   run_elements({.op = OpFunc::scatter, .dim = samples.dim}, grad_input, samples.classes, values);
 }
 
-std::tuple<Tensor&, Tensor&> nll_loss_out(const Tensor& self, const Tensor& target,
-                                          const std::optional<Tensor>& weight,
-                                          std::int64_t reduction, std::int64_t ignore_index,
-                                          Tensor& output, Tensor& total_weight) {
-  const Tensor weights = weight.value_or(Tensor());
-  shape_outputs<at::meta::structured_nll_loss_forward>(
-      {output, total_weight}, self, target,
-      weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(), reduction,
-      ignore_index);
-  loss(self, target, weights, reduction, ignore_index, output, total_weight);
-  return {output, total_weight};
-}
-
-Tensor& nll_loss_backward_out(const Tensor& grad_output, const Tensor& self, const Tensor& target,
-                              const std::optional<Tensor>& weight, std::int64_t reduction,
-                              std::int64_t ignore_index, const Tensor& total_weight,
-                              Tensor& grad_input) {
-  const Tensor weights = weight.value_or(Tensor());
-  shape_outputs<at::meta::structured_nll_loss_backward>(
-      grad_input, grad_output, self, target,
-      weights.defined() ? at::OptionalTensorRef(weights) : at::OptionalTensorRef(), reduction,
-      ignore_index, total_weight);
-  loss_backward(grad_output, self, target, weights, reduction, ignore_index, total_weight,
-                grad_input);
-  return grad_input;
-}
-
-// ------------------------------------------------------------------------------------- images
-
 void check_images(const Tensor& self, const Tensor& target, const Tensor& weight) {
   TORCH_CHECK(target.dim() == 3, "only batches of spatial targets supported (3D tensors) but got ",
               "targets of dimension: ", target.dim());
@@ -142,26 +113,44 @@ void check_images(const Tensor& self, const Tensor& target, const Tensor& weight
               "size mismatch (got input: ", self.sizes(), " , target: ", target.sizes());
 }
 
-std::tuple<Tensor&, Tensor&> nll_loss2d(const Tensor& self, const Tensor& target,
-                                        const std::optional<Tensor>& weight, std::int64_t reduction,
-                                        std::int64_t ignore_index, Tensor& output,
-                                        Tensor& total_weight) {
+at::OptionalTensorRef reference(const Tensor& tensor) {
+  return tensor.defined() ? at::OptionalTensorRef(tensor) : at::OptionalTensorRef();
+}
+
+/// Of images, or of samples without positions.
+template <bool images>
+std::tuple<Tensor&, Tensor&> nll_loss(const Tensor& self, const Tensor& target,
+                                      const std::optional<Tensor>& weight, std::int64_t reduction,
+                                      std::int64_t ignore_index, Tensor& output,
+                                      Tensor& total_weight) {
   const Tensor weights = weight.value_or(Tensor());
-  check_images(self, target, weights);
-  const bool single = reduction != at::Reduction::None;
-  size_output("nll_loss2d", output, single ? at::IntArrayRef() : target.sizes(), self.options());
-  size_output("nll_loss2d", total_weight, {}, self.options());
+  if constexpr (images) {
+    check_images(self, target, weights);
+    const bool single = reduction != at::Reduction::None;
+    size_output("nll_loss2d", output, single ? at::IntArrayRef() : target.sizes(), self.options());
+    size_output("nll_loss2d", total_weight, {}, self.options());
+  } else {
+    shape_outputs<at::meta::structured_nll_loss_forward>(
+        {output, total_weight}, self, target, reference(weights), reduction, ignore_index);
+  }
   loss(self, target, weights, reduction, ignore_index, output, total_weight);
   return {output, total_weight};
 }
 
-Tensor& nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
-                            const std::optional<Tensor>& weight, std::int64_t reduction,
-                            std::int64_t ignore_index, const Tensor& total_weight,
-                            Tensor& grad_input) {
+template <bool images>
+Tensor& nll_loss_backward(const Tensor& grad_output, const Tensor& self, const Tensor& target,
+                          const std::optional<Tensor>& weight, std::int64_t reduction,
+                          std::int64_t ignore_index, const Tensor& total_weight,
+                          Tensor& grad_input) {
   const Tensor weights = weight.value_or(Tensor());
-  check_images(self, target, weights);
-  size_output("nll_loss2d", grad_input, self.sizes(), self.options());
+  if constexpr (images) {
+    check_images(self, target, weights);
+    size_output("nll_loss2d", grad_input, self.sizes(), self.options());
+  } else {
+    shape_outputs<at::meta::structured_nll_loss_backward>(grad_input, grad_output, self, target,
+                                                          reference(weights), reduction,
+                                                          ignore_index, total_weight);
+  }
   loss_backward(grad_output, self, target, weights, reduction, ignore_index, total_weight,
                 grad_input);
   return grad_input;
@@ -170,10 +159,10 @@ Tensor& nll_loss2d_backward(const Tensor& grad_output, const Tensor& self, const
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("nll_loss_forward.output", nll_loss_out);
-  m.impl("nll_loss_backward.grad_input", nll_loss_backward_out);
-  implement<nll_loss2d>(m, "nll_loss2d_forward", "nll_loss2d_forward.output");
-  implement<nll_loss2d_backward>(m, "nll_loss2d_backward", "nll_loss2d_backward.grad_input");
+  m.impl("nll_loss_forward.output", nll_loss<false>);
+  m.impl("nll_loss_backward.grad_input", nll_loss_backward<false>);
+  implement<nll_loss<true>>(m, "nll_loss2d_forward", "nll_loss2d_forward.output");
+  implement<nll_loss_backward<true>>(m, "nll_loss2d_backward", "nll_loss2d_backward.grad_input");
 }
 
 }  // namespace spyre::eager

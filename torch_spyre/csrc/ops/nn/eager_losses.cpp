@@ -53,26 +53,19 @@ Tensor& derivative(OpFunc op, Tensor& out, std::initializer_list<Tensor> inputs,
   return out;
 }
 
-// --------------------------------------------------------------------------------- mean of squares
+// ------------------------------------------------------------------------- of every difference
 
-Tensor& mse(const Tensor& self, const Tensor& target, std::int64_t reduction, Tensor& out) {
-  return loss(OpFunc::squareddifference, out, {self, target}, reduction, {},
-              at::result_type(self, target));
+template <OpFunc op, class... Parameters>
+Tensor& difference_loss(const Tensor& self, const Tensor& target, std::int64_t reduction,
+                        Parameters... parameters, Tensor& out) {
+  return loss(op, out, {self, target}, reduction, {parameters...}, at::result_type(self, target));
 }
-Tensor& mse_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
-                     std::int64_t reduction, Tensor& out) {
-  return derivative(OpFunc::msebwd, out, {grad, self, target}, {2 * norm(self, reduction)});
-}
-// ----------------------------------------------------------------------------- smooth l1 and huber
 
-Tensor& smooth_l1(const Tensor& self, const Tensor& target, std::int64_t reduction, double beta,
-                  Tensor& out) {
-  return loss(OpFunc::smoothl1, out, {self, target}, reduction, {beta},
-              at::result_type(self, target));
-}
-Tensor& smooth_l1_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
-                           std::int64_t reduction, double beta, Tensor& out) {
-  return derivative(OpFunc::smoothl1bwd, out, {grad, self, target}, {norm(self, reduction), beta});
+/// `factor`: of the derivative, beside what the reduction brings.
+template <OpFunc op, int factor, class... Parameters>
+Tensor& difference_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
+                            std::int64_t reduction, Parameters... parameters, Tensor& out) {
+  return derivative(op, out, {grad, self, target}, {factor * norm(self, reduction), parameters...});
 }
 
 Tensor& huber(const Tensor& self, const Tensor& target, std::int64_t reduction, double delta,
@@ -81,10 +74,6 @@ Tensor& huber(const Tensor& self, const Tensor& target, std::int64_t reduction, 
   if (!out.defined() && reduction == at::Reduction::None)
     out = result_of({self, target}, self.options());
   return loss(OpFunc::huber, out, {self, target}, reduction, {delta}, self.scalar_type());
-}
-Tensor& huber_backward(const Tensor& grad, const Tensor& self, const Tensor& target,
-                       std::int64_t reduction, double delta, Tensor& out) {
-  return derivative(OpFunc::huberbwd, out, {grad, self, target}, {norm(self, reduction), delta});
 }
 
 // ---------------------------------------------------------------------------- binary cross entropy
@@ -124,12 +113,13 @@ Tensor& cross_entropy_backward(const Tensor& grad, const Tensor& self, const Ten
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("mse_loss.out", &mse);
-  implement<mse_backward>(m, "mse_loss_backward", "mse_loss_backward.grad_input");
-  m.impl("smooth_l1_loss.out", &smooth_l1);
-  m.impl("smooth_l1_loss_backward.grad_input", &smooth_l1_backward);
+  m.impl("mse_loss.out", difference_loss<OpFunc::squareddifference>);
+  implement<difference_backward<OpFunc::msebwd, 2>>(m, "mse_loss_backward",
+                                                    "mse_loss_backward.grad_input");
+  m.impl("smooth_l1_loss.out", difference_loss<OpFunc::smoothl1, double>);
+  m.impl("smooth_l1_loss_backward.grad_input", difference_backward<OpFunc::smoothl1bwd, 1, double>);
   implement<huber>(m, "huber_loss", "huber_loss.out");
-  m.impl("huber_loss_backward.out", &huber_backward);
+  m.impl("huber_loss_backward.out", difference_backward<OpFunc::huberbwd, 1, double>);
   implement<cross_entropy>(m, "binary_cross_entropy", "binary_cross_entropy.out");
   implement<cross_entropy_backward>(m, "binary_cross_entropy_backward",
                                     "binary_cross_entropy_backward.grad_input");

@@ -11,6 +11,7 @@
 #include <ATen/ops/result_type.h>
 
 #include "ops/pointwise/eager_pointwise.h"
+#include "tensor/eager_structured.h"
 #include "tensor/eager_variants.h"
 
 namespace spyre::eager {
@@ -42,12 +43,6 @@ void fit(const at::Tensor& out, const Inputs&... inputs) {
   at::DimVector size;
   ((size = at::infer_size_dimvector(size, inputs.sizes())), ...);
   if (out.sizes() != size) result_of({inputs...}, out.options(), out);
-}
-
-/// A result of `dtype` may be written to `out`.
-inline void check_cast(c10::ScalarType dtype, const at::Tensor& out) {
-  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
-              " can't be cast to the desired output type ", out.scalar_type());
 }
 
 inline void check_same_dtype(const at::Tensor& self, const at::Tensor& out) {

@@ -172,9 +172,7 @@ Tensor& sum(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out
 }
 
 Tensor& mean(const Tensor& self, Dims dim, bool keepdim, Dtype dtype, Tensor& out) {
-  const at::ScalarType type = output_dtype(out, self.scalar_type());
-  TORCH_CHECK(c10::canCast(self.scalar_type(), type), "result type ", self.scalar_type(),
-              " can't be cast to the desired output type ", type);
+  if (out.defined()) check_cast(self.scalar_type(), out);
   shape_outputs<at::meta::structured_mean_dim>(out, self, dim, keepdim, dtype);
   const DimSet dims = dim_set(dim, self.dim());
   const double factor = 1.0 / static_cast<double>(reduced_elements(self, dims));
@@ -234,9 +232,8 @@ Tensor& extreme_all(const Tensor& self, Tensor& out) {
   TORCH_CHECK(self.numel() > 0, name,
               "(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
               "reduction dim with the 'dim' argument.");
+  if (out.defined()) check_cast(self.scalar_type(), out);
   const at::ScalarType type = output_dtype(out, self.scalar_type());
-  TORCH_CHECK(c10::canCast(self.scalar_type(), type), "result type ", self.scalar_type(),
-              " can't be cast to the desired output type ", type);
   size_output(name, out, {}, self.options().dtype(type));
   reduce({op, compute_in(self.scalar_type())}, self, dim_range(0, self.dim()), out);
   return out;

@@ -96,11 +96,7 @@ Tensor collapsed(const Tensor& view, at::IntArrayRef size) {
 /// where the positions are the last `rank` dimensions.
 Tensor by_group(const Tensor& tensor, std::int64_t groups, std::int64_t rank) {
   const Tensor split = tensor.unflatten(1, {groups, tensor.size(1) / groups});
-  at::DimVector order;
-  for (std::int64_t d = 1; d < split.dim() - rank; ++d) order.push_back(d);
-  order.push_back(0);
-  for (std::int64_t d = split.dim() - rank; d < split.dim(); ++d) order.push_back(d);
-  return split.permute(order);
+  return split.movedim(0, split.dim() - rank - 1);
 }
 
 /// The narrow tensor of a block: [images, channels, positions...].
