@@ -1,5 +1,6 @@
 // torch_spyre._C: what Python sees of the native runtime. torch_spyre/_C.pyi describes it.
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include <pybind11/stl.h>
@@ -24,6 +25,7 @@
 #include "tensor/spyre_tiling.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace spyre {
 namespace {
@@ -121,6 +123,9 @@ SpyreTensorLayout layout_from_state(const py::tuple& state) {
 
 void bind_layouts(py::module& module) {
   using Layout = SpyreTensorLayout;
+  const auto of = [](auto member) {
+    return [member](const Layout& layout) { return std::invoke(member, checked(layout)); };
+  };
   py::class_<Layout>(module, "SpyreTensorLayout", "Where a tensor's elements lie in device memory.")
       .def(py::init<c10::IntArrayRef, c10::ScalarType>(), py::arg("host_size"), py::arg("dtype"))
       .def(py::init<c10::IntArrayRef, c10::IntArrayRef, c10::ScalarType, c10::IntArrayRef,
@@ -130,17 +135,11 @@ void bind_layouts(py::module& module) {
       .def(py::init<Dims, Dims, DataFormat, ElementArrangement>(), py::arg("device_size"),
            py::arg("stride_map"), py::arg("device_dtype"),
            py::arg("element_arrangement") = ElementArrangement::STANDARD)
-      .def_property_readonly("device_size",
-                             [](const Layout& layout) { return checked(layout).device_size; })
-      .def_property_readonly("stride_map",
-                             [](const Layout& layout) { return checked(layout).stride_map; })
-      .def_property_readonly("device_dtype",
-                             [](const Layout& layout) { return checked(layout).device_dtype; })
-      .def_property_readonly(
-          "element_arrangement",
-          [](const Layout& layout) { return checked(layout).element_arrangement; })
-      .def("elems_per_stick",
-           [](const Layout& layout) { return checked(layout).elems_per_stick(); })
+      .def_property_readonly("device_size", of(&Layout::device_size))
+      .def_property_readonly("stride_map", of(&Layout::stride_map))
+      .def_property_readonly("device_dtype", of(&Layout::device_dtype))
+      .def_property_readonly("element_arrangement", of(&Layout::element_arrangement))
+      .def("elems_per_stick", of(&Layout::elems_per_stick))
       .def("device_bytes", [](const Layout& layout) { return layout.bytes(); })
       .def("with_element_arrangement",
            [](Layout layout, ElementArrangement arrangement) {
@@ -149,9 +148,9 @@ void bind_layouts(py::module& module) {
            })
       .def(
           "__eq__", [](const Layout& a, const Layout& b) { return a == b; }, py::is_operator())
-      .def("__hash__", [](const Layout& layout) { return checked(layout).hash(); })
-      .def("__repr__", [](const Layout& layout) { return checked(layout).str(); })
-      .def("__str__", [](const Layout& layout) { return checked(layout).str(); })
+      .def("__hash__", of(&Layout::hash))
+      .def("__repr__", of(&Layout::str))
+      .def("__str__", of(&Layout::str))
       .def("__copy__", [](const Layout& layout) { return layout; })
       .def("__deepcopy__", [](const Layout& layout, const py::dict&) { return layout; })
       .def(py::pickle(
@@ -188,24 +187,14 @@ void bind_layouts(py::module& module) {
 
 py::dict describe(const card::DataConversion& conversion) {
   py::list loops;
-  for (const card::StrideInfo& info : conversion.loops) {
-    py::dict loop;
-    loop["size_"] = info.size;
-    loop["stride_src_"] = info.stride_src;
-    loop["stride_dst_"] = info.stride_dst;
-    loop["offset_src_"] = info.offset_src;
-    loop["offset_dst_"] = info.offset_dst;
-    loops.append(loop);
-  }
-  py::dict result;
-  result["dci_dsName_"] = conversion.name;
-  result["isHostToSen_"] = conversion.host_to_device;
-  result["dataformat_src_"] = conversion.src;
-  result["dataformat_dst_"] = conversion.dst;
-  result["dcsi_"] = loops;
-  result["input_shape_"] = conversion.input_shape;
-  result["output_shape_"] = conversion.output_shape;
-  return result;
+  for (const card::StrideInfo& info : conversion.loops)
+    loops.append(py::dict("size_"_a = info.size, "stride_src_"_a = info.stride_src,
+                          "stride_dst_"_a = info.stride_dst, "offset_src_"_a = info.offset_src,
+                          "offset_dst_"_a = info.offset_dst));
+  return py::dict("dci_dsName_"_a = conversion.name, "isHostToSen_"_a = conversion.host_to_device,
+                  "dataformat_src_"_a = conversion.src, "dataformat_dst_"_a = conversion.dst,
+                  "dcsi_"_a = loops, "input_shape_"_a = conversion.input_shape,
+                  "output_shape_"_a = conversion.output_shape);
 }
 
 void bind_copies(py::module& module) {
@@ -244,13 +233,10 @@ void bind_devices(py::module& module) {
       "_properties",
       [](Device device) {
         const card::Properties& properties = device.card().properties();
-        py::dict result;
-        result["name"] = properties.name;
-        result["type"] = properties.type;
-        result["multi_processor_count"] = properties.cores;
-        result["total_memory"] = properties.memory_bytes;
-        result["lx_bytes_per_core"] = properties.lx_bytes_per_core;
-        return result;
+        return py::dict("name"_a = properties.name, "type"_a = properties.type,
+                        "multi_processor_count"_a = properties.cores,
+                        "total_memory"_a = properties.memory_bytes,
+                        "lx_bytes_per_core"_a = properties.lx_bytes_per_core);
       },
       py::arg("device"));
   module.def(
@@ -302,10 +288,8 @@ void bind_memory(py::module& module) {
       "_spyre_get_allocator_stats",
       [](Device device) {
         const auto stats = SpyreAllocator::get().getDeviceStats(device);
-        py::dict result;
-        result["allocated_bytes.all.current"] = stats.allocated_bytes[0].current;
-        result["allocation.all.current"] = stats.allocation[0].current;
-        return result;
+        return py::dict("allocated_bytes.all.current"_a = stats.allocated_bytes[0].current,
+                        "allocation.all.current"_a = stats.allocation[0].current);
       },
       py::arg("device"));
   module.def("_spyre_reset_accumulated_stats",
@@ -319,13 +303,9 @@ void bind_memory(py::module& module) {
           const py::gil_scoped_release released;  // asks the kernel about every page
           return device.card().memory_info(card::MemoryKind::tensor);
         }();
-        py::dict result;
-        result["capacity"] = info.capacity;
-        result["free"] = info.free;
-        result["largest_free_block"] = info.largest_free_block;
-        result["allocations"] = info.allocations;
-        result["backed"] = info.backed;
-        return result;
+        return py::dict("capacity"_a = info.capacity, "free"_a = info.free,
+                        "largest_free_block"_a = info.largest_free_block,
+                        "allocations"_a = info.allocations, "backed"_a = info.backed);
       },
       py::arg("device"));
   module.def("_host_memory_stats", &host_memory_stats);
