@@ -208,11 +208,10 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   bool first = false;
   {
     const std::lock_guard lock(shared.mutex);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        shared.mode != Mode::error, name,
-        " has no kernel for spyre, and falling back to the CPU is "
-        "refused (TORCH_SPYRE_FALLBACK=error). Move the inputs to the CPU yourself, or allow "
-        "fallbacks with TORCH_SPYRE_FALLBACK=warn.");
+    TORCH_CHECK_NOT_IMPLEMENTED(shared.mode != Mode::error, name,
+                                " has no kernel for spyre, and falling back to the CPU is refused "
+                                "(TORCH_SPYRE_FALLBACK=error). Move the inputs to the CPU "
+                                "yourself, or allow fallbacks with TORCH_SPYRE_FALLBACK=warn.");
     first = shared.counts[name]++ == 0;
   }
   if (first) {

@@ -7,10 +7,10 @@ namespace {
 
 /// One kernel that updates all parameters on the CPU would only look fused.
 void refuse_fused(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, c10::toString(op.operator_name()),
-                              ": Adagrad has no fused kernel for spyre; Adam, AdamW and SGD have. "
-                              "Leave fused=True out: the "
-                              "default updates the parameters on the card, too.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, c10::toString(op.operator_name()),
+      ": Adagrad has no fused kernel for spyre; Adam, AdamW and SGD have. Leave fused=True out: "
+      "the default updates the parameters on the card, too.");
 }
 
 }  // namespace

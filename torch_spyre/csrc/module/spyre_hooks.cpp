@@ -36,7 +36,7 @@ struct SpyreHooks final : at::PrivateUse1HooksInterface {
   }
 
   bool isPinnedPtr(const void* pointer) const override { return is_pinned(pointer); }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &host_allocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     resize_bytes(storage, bytes);
   }

@@ -1,8 +1,8 @@
 #include "program/launch_description.h"
 
-#include <sstream>
 #include <vector>
 
+#include <c10/util/StringUtil.h>
 #include <c10/util/strides.h>
 
 #include "runtime/checks.h"
@@ -29,9 +29,7 @@ card::OperandDescription describe_tensor(const at::Tensor& tensor) {
   card::OperandDescription description;
   const StorageContext& context = storage_context(tensor);
   const SpyreTensorLayout& layout = layout_of(tensor);
-  std::ostringstream name;
-  name << dtype_name(tensor.scalar_type()) << tensor.sizes();
-  description.name = name.str();
+  description.name = c10::str(dtype_name(tensor.scalar_type()), tensor.sizes());
   description.size.assign(tensor.sizes().begin(), tensor.sizes().end());
   description.format = layout.device_dtype;
   if (is_byte_view(tensor) || context.raw) return description;

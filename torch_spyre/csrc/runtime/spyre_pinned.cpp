@@ -191,8 +191,6 @@ at::HostAllocator& host_allocator() {
   return instance;
 }
 
-c10::Allocator* pinned_allocator() { return &host_allocator(); }
-
 bool is_pinned(const void* pointer) {
   const auto* address = static_cast<const std::byte*>(pointer);
   const std::lock_guard lock(blocks().mutex);

@@ -6,11 +6,9 @@
 
 namespace spyre {
 
-/// Host bytes, mlocked where the system allows: what `pin_memory()` gives.
-c10::Allocator* pinned_allocator();
-bool is_pinned(const void* pointer);
-
-/// The same as pinned_allocator(), with its cache and statistics.
+/// Host bytes, mlocked where the system allows: what `pin_memory()` gives. With a cache and
+/// statistics.
 at::HostAllocator& host_allocator();
+bool is_pinned(const void* pointer);
 
 }  // namespace spyre

@@ -45,11 +45,8 @@ card::Platform* load_platform() {
   const std::string path = card_library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   TORCH_CHECK(library != nullptr,
-              "Failed to initialize Spyre runtime. The card library cannot be "
-              "loaded: ",
-              dlerror(),
-              ". Rebuild the package, or point SPYRE_CARD_LIBRARY to a card "
-              "library.");
+              "Failed to initialize Spyre runtime. The card library cannot be loaded: ", dlerror(),
+              ". Rebuild the package, or point SPYRE_CARD_LIBRARY to a card library.");
   using Entry = card::Platform* (*)(int);
   const auto entry = reinterpret_cast<Entry>(dlsym(library, "spyre_card_platform"));
   TORCH_CHECK(entry != nullptr, "Failed to initialize Spyre runtime. ", path,
@@ -152,8 +149,8 @@ c10::DeviceIndex current_device() {
     const long device = environment_number(knobs::kLocalRank).value_or(0);  // torchrun's choice
     const auto count = static_cast<long>(visible_devices().cards.size());
     TORCH_CHECK(count > 0,
-                "No Spyre device is visible: AIU_WORLD_SIZE and SPYRE_DEVICES leave "
-                "none of the machine's cards.");
+                "No Spyre device is visible: AIU_WORLD_SIZE and SPYRE_DEVICES leave none of the "
+                "machine's cards.");
     TORCH_CHECK(device >= 0 && device < count,
                 "Device index out of bounds. logical_device_id=", device,
                 ", number of visible devices=", count,
@@ -166,10 +163,10 @@ c10::DeviceIndex current_device() {
 
 void check_device_index(std::int64_t device) {
   const auto count = static_cast<std::int64_t>(visible_devices().cards.size());
-  TORCH_CHECK_INDEX(
-      device >= 0 && device < count, "Device index ", device, " out of range [0, ", count,
-      "). torch.spyre.device_count() says how many cards there are; SPYRE_SOFT_CARDS, "
-      "AIU_WORLD_SIZE and SPYRE_DEVICES choose them.");
+  TORCH_CHECK_INDEX(device >= 0 && device < count, "Device index ", device, " out of range [0, ",
+                    count,
+                    "). torch.spyre.device_count() says how many cards there are; "
+                    "SPYRE_SOFT_CARDS, AIU_WORLD_SIZE and SPYRE_DEVICES choose them.");
 }
 
 c10::DeviceIndex device_or_current(std::int64_t device) {

@@ -55,11 +55,9 @@ std::string largest_consumer(c10::DeviceIndex device) {
   for (const auto& [handle, context] : book.live)
     if (!largest || context->allocation->bytes > largest->allocation->bytes) largest = context;
   if (!largest) return "No tensor is alive on this device.";
-  std::ostringstream out;
-  out << "The largest of " << book.live.size() << " live storages holds "
-      << human(largest->allocation->bytes) << ": " << largest->numel << " elements of "
-      << dtype_name(largest->dtype) << " in " << largest->layout.str() << '.';
-  return out.str();
+  return c10::str("The largest of ", book.live.size(), " live storages holds ",
+                  human(largest->allocation->bytes), ": ", largest->numel, " elements of ",
+                  dtype_name(largest->dtype), " in ", largest->layout.str(), '.');
 }
 
 [[noreturn]] void throw_out_of_memory(c10::DeviceIndex device, const card::OutOfMemory& error) {
@@ -68,15 +66,15 @@ std::string largest_consumer(c10::DeviceIndex device) {
     const std::lock_guard lock(book.mutex);
     ++book.stats.num_ooms;
   }
-  std::ostringstream reason;
+  std::string reason;
   if (error.requested > static_cast<std::uint64_t>(kSegmentBytes))
-    reason << " One tensor cannot be larger than a memory segment, " << human(kSegmentBytes) << '.';
+    reason = " One tensor cannot be larger than a memory segment, " + human(kSegmentBytes) + '.';
   else if (error.largest_free_block < error.requested && error.free >= error.requested)
-    reason << " The largest free block has " << human(error.largest_free_block) << '.';
+    reason = " The largest free block has " + human(error.largest_free_block) + '.';
   TORCH_CHECK_WITH(
       OutOfMemoryError, false, "Spyre out of memory on spyre:", static_cast<int>(device),
       ". Tried to allocate ", human(error.requested), " (", error.requested, " bytes); ",
-      human(error.free), " of ", human(error.capacity), " are free.", reason.str(), ' ',
+      human(error.free), " of ", human(error.capacity), " are free.", reason, ' ',
       largest_consumer(device),
       " Free tensors that are no longer needed, or use a smaller model, batch or dtype.");
 }
@@ -238,11 +236,10 @@ StorageContext& storage_context(const c10::StorageImpl& storage) {
     const auto found = book.live.find(data.get());
     if (found != book.live.end()) return *found->second;
   }
-  TORCH_CHECK(
-      false, "this storage on ", data.device(),
-      " does not hold memory of a spyre card. Slices of device storages and memory from other "
-      "libraries cannot be used; create tensors with device='spyre', move them with "
-      ".to('spyre'), slice tensors instead of storages.");
+  TORCH_CHECK(false, "this storage on ", data.device(),
+              " does not hold memory of a spyre card. Slices of device storages and memory from "
+              "other libraries cannot be used; create tensors with device='spyre', move them with "
+              ".to('spyre'), slice tensors instead of storages.");
 }
 
 const StorageContext* find_storage_context(c10::StorageImpl& storage) noexcept {

@@ -112,13 +112,12 @@ DataFormat host_format(ScalarType dtype) {
 
 DataFormat device_format(ScalarType dtype) {
   const DataFormat format = dtype_info(dtype).device;
-  TORCH_CHECK_TYPE(
-      format != DataFormat::INVALID, "Spyre backend does not support dtype torch.",
-      dtype_name(dtype),
-      ": the card has no format for it. Supported are float16, bfloat16, float32, bool, int8, "
-      "int16, int32, int64 (as 32 bits), uint8, float8_e4m3fn, float8_e5m2fnuz, float8_e5m2 and "
-      "float8_e4m3fnuz; ",
-      alternative(dtype), ".");
+  TORCH_CHECK_TYPE(format != DataFormat::INVALID, "Spyre backend does not support dtype torch.",
+                   dtype_name(dtype),
+                   ": the card has no format for it. Supported are float16, bfloat16, float32, "
+                   "bool, int8, int16, int32, int64 (as 32 bits), uint8, float8_e4m3fn, "
+                   "float8_e5m2fnuz, float8_e5m2 and float8_e4m3fnuz; ",
+                   alternative(dtype), ".");
   return format;
 }
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <sstream>
 
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
 #include <c10/util/hash.h>
 #include <c10/util/strides.h>
@@ -176,18 +176,9 @@ std::int64_t SpyreTensorLayout::bytes() const {
 }
 
 std::string SpyreTensorLayout::str() const {
-  const auto list = [](std::ostream& out, const std::vector<std::int64_t>& values) {
-    out << '[';
-    for (std::size_t i = 0; i < values.size(); ++i) out << (i ? ", " : "") << values[i];
-    out << ']';
-  };
-  std::ostringstream out;
-  out << "SpyreTensorLayout(device_size=";
-  list(out, device_size);
-  out << ", stride_map =";
-  list(out, stride_map);
-  out << ", device_dtype=DataFormats." << format_info(device_dtype).name << ')';
-  return out.str();
+  return c10::str("SpyreTensorLayout(device_size=[", c10::Join(", ", device_size),
+                  "], stride_map =[", c10::Join(", ", stride_map), "], device_dtype=DataFormats.",
+                  format_info(device_dtype).name, ')');
 }
 
 std::size_t SpyreTensorLayout::hash() const {

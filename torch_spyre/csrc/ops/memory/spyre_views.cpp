@@ -129,9 +129,8 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source, std::int64_t offs
   const auto dtype = self.scalar_type(), held = context.dtype;
   TORCH_CHECK(context.raw || held == dtype || dtype == c10::ScalarType::Byte,
               "set_: the storage holds ", dtype_name(held),
-              " elements in device format, which "
-              "cannot be read as ",
-              dtype_name(dtype), ". Convert with .to(dtype) instead.");
+              " elements in device format, which cannot be read as ", dtype_name(dtype),
+              ". Convert with .to(dtype) instead.");
   check_in_storage(source, dtype, size, stride, offset);
   if (context.raw && dtype != c10::ScalarType::Byte)
     adopt_dtype(source, dtype, size, stride, offset);

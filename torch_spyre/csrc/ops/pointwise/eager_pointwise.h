@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Scalar.h>
 
 #include "spyre/pointwise.h"
 

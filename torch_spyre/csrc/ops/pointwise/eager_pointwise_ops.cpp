@@ -134,8 +134,8 @@ Tensor& abs(const Tensor& self, Tensor& out) {
 
 Tensor& neg(const Tensor& self, Tensor& out) {
   TORCH_CHECK(self.scalar_type() != at::kBool,
-              "Negation, the `-` operator, on a bool tensor is not supported. If you are trying "
-              "to invert a mask, use the `~` or `logical_not()` operator instead.");
+              "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+              "invert a mask, use the `~` or `logical_not()` operator instead.");
   return unary<OpFunc::neg>(self, out);
 }
 
@@ -204,12 +204,10 @@ Tensor& where(const Tensor& condition, const Tensor& self, const Tensor& other, 
 }
 Tensor& masked_fill_tensor(Tensor& self, const Tensor& mask, const Tensor& value) {
   TORCH_CHECK(value.dim() == 0,
-              "masked_fill_ only supports a 0-dimensional value tensor, but got "
-              "tensor with ",
+              "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
               value.dim(), " dimension(s).");
   TORCH_CHECK(mask.scalar_type() == at::kBool,
-              "masked_fill_ only supports boolean masks, but got "
-              "mask with dtype ",
+              "masked_fill_ only supports boolean masks, but got mask with dtype ",
               mask.scalar_type());
   const auto expanded = at::expand_inplace(self, mask, "masked_fill_");
   // The value may be an element of what is filled, or an integer too large for it.

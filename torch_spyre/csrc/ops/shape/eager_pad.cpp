@@ -131,12 +131,11 @@ at::DimVector reflected_size(const Tensor& self, IntArrayRef padding) {
   at::native::padding::check_valid_input<2>(self, padding);
   for (std::int64_t d = self.dim() - 2; d < self.dim(); ++d) {
     const Margins margins = margins_of(padding, d, self.dim());
-    TORCH_CHECK(margins.before < self.size(d) && margins.behind < self.size(d), "Argument #",
-                d == self.dim() - 1 ? 4 : 6,
-                ": Padding size should be less than the corresponding input dimension, but got: "
-                "padding (",
-                margins.before, ", ", margins.behind, ") at dimension ", d, " of input ",
-                self.sizes());
+    TORCH_CHECK(
+        margins.before < self.size(d) && margins.behind < self.size(d), "Argument #",
+        d == self.dim() - 1 ? 4 : 6,
+        ": Padding size should be less than the corresponding input dimension, but got: padding (",
+        margins.before, ", ", margins.behind, ") at dimension ", d, " of input ", self.sizes());
   }
   at::DimVector size = padded_size(self, padding);
   TORCH_CHECK(size[self.dim() - 1] >= 1 && size[self.dim() - 2] >= 1, "input ", self.sizes(),

@@ -125,10 +125,10 @@ Tensor& adaptive_avg_pool(const Tensor& self, IntArrayRef size, Tensor& out) {
               "d(): Expected ", spatial + 1, "D or ", spatial + 2, "D tensor, but got ",
               self.sizes());
   for (std::int64_t d = -static_cast<std::int64_t>(spatial); d < 0; ++d)
-    TORCH_CHECK(self.size(d) > 0, "adaptive_avg_pool", spatial,
-                "d(): Expected input to have non-zero size for non-batch dimensions, but input "
-                "has sizes ",
-                self.sizes(), " with dimension ", self.dim() + d, " being empty");
+    TORCH_CHECK(
+        self.size(d) > 0, "adaptive_avg_pool", spatial,
+        "d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes ",
+        self.sizes(), " with dimension ", self.dim() + d, " being empty");
   check_floating("adaptive_avg_pool", self);
   at::DimVector full(self.sizes());
   std::copy(size.begin(), size.end(), full.end() - spatial);

@@ -222,9 +222,9 @@ void check_dtypes(const Tensor& input, const Tensor& weight, const Tensor& bias)
   on_device(weight, input.device());
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(),
               ") and weight type (", weight.toString(), ") should be the same");
-  TORCH_CHECK_NOT_IMPLEMENTED(input.scalar_type() != at::kBool,
-                              "convolution is not implemented for Bool tensors. Convert them with "
-                              ".to(torch.float16).");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      input.scalar_type() != at::kBool,
+      "convolution is not implemented for Bool tensors. Convert them with .to(torch.float16).");
   if (!bias.defined()) return;
   on_device(bias, input.device());
   TORCH_CHECK(input.scalar_type() == bias.scalar_type(), "Input type (", input.toString(),
