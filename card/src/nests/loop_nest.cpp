@@ -78,12 +78,8 @@ std::int64_t LoopNest::count(std::size_t from) const {
 
 std::optional<LoopNest::Reach> LoopNest::reach(std::size_t tensor) const {
   Reach reach{offset(tensor), offset(tensor)};
-  for (std::size_t loop = 0; loop < rank_; ++loop) {
-    std::int64_t way;
-    if (__builtin_mul_overflow(size(loop) - 1, stride(loop, tensor), &way)) return {};
-    std::int64_t& end = way < 0 ? reach.first : reach.last;
-    if (__builtin_add_overflow(end, way, &end)) return {};
-  }
+  for (std::size_t loop = 0; loop < rank_; ++loop)
+    if (!reach.widen(size(loop), stride(loop, tensor))) return {};
   return reach;
 }
 

@@ -25,6 +25,13 @@ class LoopNest {
 
   struct Reach {
     std::int64_t first, last;
+    /// By a loop. False: beyond 64 bits.
+    bool widen(std::int64_t size, std::int64_t stride) {
+      std::int64_t way;
+      if (__builtin_mul_overflow(size - 1, stride, &way)) return false;
+      std::int64_t& end = way < 0 ? first : last;
+      return !__builtin_add_overflow(end, way, &end);
+    }
   };
   /// How one loop is cut into parts for threads; the last may be smaller.
   struct Cut {

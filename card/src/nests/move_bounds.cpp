@@ -1,4 +1,5 @@
 // What a descriptor must satisfy before move() may run it.
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -41,25 +42,34 @@ void check_lengths(const Complaint& refuse, const StrideInfo& loops) {
 }
 
 /// Adds the elements of a nest that is not empty.
-void count(const Complaint& refuse, const LoopNest& nest, std::uint64_t& total) {
+void count(const Complaint& refuse, const StrideInfo& loops, std::uint64_t& total) {
   std::uint64_t count = 1;
   bool fits = true;
-  for (std::size_t loop = 0; loop < nest.rank(); ++loop)
-    fits &= !__builtin_mul_overflow(count, static_cast<std::uint64_t>(nest.size(loop)), &count);
+  for (const std::int64_t size : loops.size)
+    fits &= !__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count);
   if (!fits || __builtin_add_overflow(total, count, &total))
     refuse("the number of elements overflows 64 bits");
 }
 
-void check_side(const Complaint& refuse, const char* side, const LoopNest& nest, std::size_t tensor,
-                DataFormat format, std::uint64_t bytes) {
-  const std::uint64_t limit = bytes / static_cast<std::uint64_t>(element_bytes(format));
-  const auto reach = nest.reach(tensor);
-  if (!reach) refuse(std::string("offsets of the ") + side + " overflow 64 bits");
-  const bool low = reach->first < 0;
-  if (!low && static_cast<std::uint64_t>(reach->last) < limit) return;
-  refuse("reaches element " + std::to_string(low ? reach->first : reach->last) + " of the " + side +
-         ", which has " + std::to_string(limit) + " elements of " + format_info(format).name +
-         " (" + std::to_string(bytes) + " bytes)");
+struct Side {
+  const char* name;
+  const std::vector<std::int64_t>& stride;
+  std::int64_t offset;
+  DataFormat format;
+  std::uint64_t bytes;
+};
+
+void check_side(const Complaint& refuse, const StrideInfo& loops, const Side& side) {
+  const std::uint64_t limit = side.bytes / static_cast<std::uint64_t>(element_bytes(side.format));
+  LoopNest::Reach reach{side.offset, side.offset};
+  for (std::size_t d = 0; d < loops.size.size(); ++d)
+    if (!reach.widen(loops.size[d], side.stride[d]))
+      refuse(std::string("offsets of the ") + side.name + " overflow 64 bits");
+  const bool low = reach.first < 0;
+  if (!low && static_cast<std::uint64_t>(reach.last) < limit) return;
+  refuse("reaches element " + std::to_string(low ? reach.first : reach.last) + " of the " +
+         side.name + ", which has " + std::to_string(limit) + " elements of " +
+         format_info(side.format).name + " (" + std::to_string(side.bytes) + " bytes)");
 }
 
 }  // namespace
@@ -72,12 +82,14 @@ void check_bounds(const DataConversion& conversion, std::uint64_t src_bytes,
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < conversion.loops.size(); ++i) {
     const Complaint refuse(conversion, i);
-    check_lengths(refuse, conversion.loops[i]);
-    const LoopNest nest = nest_of(conversion.loops[i]);
-    if (nest.empty()) continue;
-    count(refuse, nest, total);
-    check_side(refuse, "source", nest, 0, conversion.src, src_bytes);
-    check_side(refuse, "destination", nest, 1, conversion.dst, dst_bytes);
+    const StrideInfo& loops = conversion.loops[i];
+    check_lengths(refuse, loops);
+    if (std::find(loops.size.begin(), loops.size.end(), 0) != loops.size.end()) continue;
+    count(refuse, loops, total);
+    check_side(refuse, loops,
+               {"source", loops.stride_src, loops.offset_src, conversion.src, src_bytes});
+    check_side(refuse, loops,
+               {"destination", loops.stride_dst, loops.offset_dst, conversion.dst, dst_bytes});
   }
 }
 
