@@ -8,31 +8,35 @@ namespace {
 
 constexpr std::int64_t kPieces = 512;   // elements that go through a packed buffer at once
 constexpr std::int64_t kShortRows = 8;  // packed for less is as good as not packed
+constexpr std::int64_t kShortCopy = 16;
 
 template <typename Element>
-void copy_strided(const std::byte* src, std::int64_t src_stride, std::byte* dst,
-                  std::int64_t dst_stride, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i)
-    std::memcpy(dst + i * dst_stride, src + i * src_stride, sizeof(Element));
+void copy(PlaneSide<const std::byte> from, PlaneSide<std::byte> to, std::int64_t n0,
+          std::int64_t n1) {
+  // Sides are passed by value: what is written through a byte pointer could change one in memory.
+  for (; n1 > 0; --n1, from.at += from.step1, to.at += to.step1)
+    for (std::int64_t i = 0; i < n0; ++i)
+      std::memcpy(to.at + i * to.step0, from.at + i * from.step0, sizeof(Element));
 }
 
 }  // namespace
 
-void copy_elements(std::int64_t bytes, const std::byte* src, std::int64_t src_stride,
-                   std::byte* dst, std::int64_t dst_stride, std::int64_t n) {
-  if (src_stride == bytes && dst_stride == bytes) {
-    std::memcpy(dst, src, static_cast<std::size_t>(n * bytes));
+void copy_plane(const PlaneSide<const std::byte>& from, const PlaneSide<std::byte>& to,
+                std::int64_t n0, std::int64_t n1) {
+  if (from.packed() && to.packed() && n0 >= kShortCopy) {
+    for (std::int64_t i = 0; i < n1; ++i)
+      std::memcpy(to.element(0, i), from.element(0, i), static_cast<std::size_t>(n0 * from.bytes));
     return;
   }
-  switch (bytes) {
+  switch (from.bytes) {
     case 1:
-      return copy_strided<std::uint8_t>(src, src_stride, dst, dst_stride, n);
+      return copy<std::uint8_t>(from, to, n0, n1);
     case 2:
-      return copy_strided<std::uint16_t>(src, src_stride, dst, dst_stride, n);
+      return copy<std::uint16_t>(from, to, n0, n1);
     case 4:
-      return copy_strided<std::uint32_t>(src, src_stride, dst, dst_stride, n);
+      return copy<std::uint32_t>(from, to, n0, n1);
     default:
-      return copy_strided<std::uint64_t>(src, src_stride, dst, dst_stride, n);
+      return copy<std::uint64_t>(from, to, n0, n1);
   }
 }
 
@@ -44,23 +48,21 @@ void convert_pieces(const PlaneSide<const std::byte>& from, const PlaneSide<std:
   for (std::int64_t i1 = 0; i1 < n1; i1 += rows)
     for (std::int64_t i0 = 0; i0 < n0; i0 += columns) {
       const std::int64_t r = std::min(rows, n1 - i1), c = std::min(columns, n0 - i0);
-      const std::byte* source = packed;
-      if (from.packed() && r == 1) {
-        source = from.element(i0, i1);
-      } else {
-        for (std::int64_t i = 0; i < r; ++i)
-          copy_elements(from.bytes, from.element(i0, i1 + i), from.step0,
-                        packed + i * c * from.bytes, from.bytes, c);
-      }
       const auto count = static_cast<std::size_t>(r * c);
+      const std::byte* source = from.element(i0, i1);
+      if (!from.packed() || r > 1) {
+        copy_plane({source, from.bytes, from.step0, from.step1},
+                   {packed, from.bytes, from.bytes, c * from.bytes}, c, r);
+        source = packed;
+      }
+      std::byte* const target = to.element(i0, i1);
       if (to.packed() && r == 1) {
-        run(source, to.element(i0, i1), count);
+        run(source, target, count);
         continue;
       }
       run(source, converted, count);
-      for (std::int64_t i = 0; i < r; ++i)
-        copy_elements(to.bytes, converted + i * c * to.bytes, to.bytes, to.element(i0, i1 + i),
-                      to.step0, c);
+      copy_plane({converted, to.bytes, to.bytes, c * to.bytes},
+                 {target, to.bytes, to.step0, to.step1}, c, r);
     }
 }
 

@@ -8,21 +8,34 @@
 
 namespace spyre::card {
 
-/// One side of a conversion: n1 rows of n0 elements.
+/// One side of what is copied or converted: n1 rows of n0 elements.
 template <typename Byte>
 struct PlaneSide {
   Byte* at;
   std::int64_t bytes, step0, step1;  ///< all in bytes
+
   Byte* element(std::int64_t i0, std::int64_t i1) const { return at + i0 * step0 + i1 * step1; }
   bool packed() const { return step0 == bytes; }
+  /// n0 rows of n1 elements.
+  PlaneSide turned() const { return {at, bytes, step1, step0}; }
 };
 
-/// Copies elements of so many bytes: 1, 2, 4 or 8.
-void copy_elements(std::int64_t bytes, const std::byte* src, std::int64_t src_stride,
-                   std::byte* dst, std::int64_t dst_stride, std::int64_t n);
+/// Copies elements of 1, 2, 4 or 8 bytes, the same on both sides. In order: where elements share a
+/// place, the last one stays.
+void copy_plane(const PlaneSide<const std::byte>& from, const PlaneSide<std::byte>& to,
+                std::int64_t n0, std::int64_t n1);
 
-/// Any strides: pieces are packed, converted and unpacked. In order: where elements share a place,
-/// the last one stays.
+/// Brings what will soon be read or written nearer. Planes are short pieces here and there, of
+/// which a host's own prefetching sees only the end.
+template <bool write, typename Byte>
+void fetch(const PlaneSide<Byte>& side, std::int64_t n0, std::int64_t n1) {
+  constexpr std::int64_t kCacheLine = 64;
+  for (std::int64_t i1 = 0; i1 < n1; ++i1)
+    for (std::int64_t byte = 0; byte < n0 * side.bytes; byte += kCacheLine)
+      __builtin_prefetch(side.element(0, i1) + byte, write, 2);
+}
+
+/// Any strides: pieces are packed, converted and unpacked. In order, too.
 void convert_pieces(const PlaneSide<const std::byte>& from, const PlaneSide<std::byte>& to,
                     std::int64_t n0, std::int64_t n1, ConvertRun run);
 

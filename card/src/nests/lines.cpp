@@ -280,16 +280,6 @@ class LineView::Walk {
 
 namespace {
 
-/// The memory of a plane that is soon to be read or written. Planes are short pieces here and
-/// there, of which a host's own prefetching sees only the end.
-template <bool write>
-void fetch(const std::byte* tensor, std::int64_t bytes, const PlaneDims& dims) {
-  const std::int64_t row = dims.n0 * bytes;
-  for (std::int64_t i = 0; i < dims.n1; ++i)
-    for (std::int64_t at = 0; at < row; at += kCacheLine)
-      __builtin_prefetch(tensor + i * dims.tensor1 + at, write, 2);
-}
-
 /// How many planes ahead to fetch; a great many if that is of no use.
 std::int64_t planes_ahead(std::int64_t bytes, const PlaneDims& dims) {
   const std::int64_t row = dims.n0 * bytes, all = row * dims.n1;
@@ -297,40 +287,32 @@ std::int64_t planes_ahead(std::int64_t bytes, const PlaneDims& dims) {
   return kFetched / 2 / all + 1;
 }
 
-template <typename T>
-struct GatherPlane {
-  const std::byte* tensor;
-  std::byte* block;
-  std::int64_t bytes;
-  ConvertRun run;
-  ConvertRows rows;
+/// What is done with planes: from the tensor to the block, or back.
+template <bool write, typename T>
+struct ConvertPlanes {
+  std::conditional_t<write, std::byte*, const std::byte*> tensor;
+  std::conditional_t<write, const std::byte*, std::byte*> block;
+  std::int64_t bytes;  // of an element of the tensor
+  Converters convert;
 
   std::int64_t ahead(const PlaneDims& dims) const { return planes_ahead(bytes, dims); }
-  void soon(std::int64_t from, const PlaneDims& dims) const {
-    fetch<false>(tensor + from, bytes, dims);
+  void soon(std::int64_t at, const PlaneDims& dims) const {
+    fetch<write>(in_tensor(at, dims), dims.n0, dims.n1);
   }
-  void operator()(std::int64_t from, std::int64_t to, const PlaneDims& dims) const {
+  void operator()(std::int64_t at, std::int64_t block_at, const PlaneDims& dims) const {
     constexpr std::int64_t kWidth = sizeof(T);
-    convert_plane({tensor + from, bytes, dims.tensor0, dims.tensor1},
-                  {block + to * kWidth, kWidth, dims.block0 * kWidth, dims.block1 * kWidth},
-                  dims.n0, dims.n1, run, rows);
+    const PlaneSide in_block{block + block_at * kWidth, kWidth, dims.block0 * kWidth,
+                             dims.block1 * kWidth};
+    if constexpr (write) {
+      convert_plane(in_block, in_tensor(at, dims), dims.n0, dims.n1, convert.run, convert.rows);
+    } else {
+      convert_plane(in_tensor(at, dims), in_block, dims.n0, dims.n1, convert.run, convert.rows);
+    }
   }
-};
 
-template <typename T>
-struct ScatterPlane {
-  std::byte* tensor;
-  const std::byte* block;
-  std::int64_t bytes;
-  ConvertRun run;
-  ConvertRows rows;
-
-  std::int64_t ahead(const PlaneDims& dims) const { return planes_ahead(bytes, dims); }
-  void soon(std::int64_t to, const PlaneDims& dims) const { fetch<true>(tensor + to, bytes, dims); }
-  void operator()(std::int64_t to, std::int64_t from, const PlaneDims& dims) const {
-    constexpr std::int64_t kWidth = sizeof(T);
-    convert_plane({block + from * kWidth, kWidth, dims.block0 * kWidth, dims.block1 * kWidth},
-                  {tensor + to, bytes, dims.tensor0, dims.tensor1}, dims.n0, dims.n1, run, rows);
+ private:
+  auto in_tensor(std::int64_t at, const PlaneDims& dims) const {
+    return PlaneSide{tensor + at, bytes, dims.tensor0, dims.tensor1};
   }
 };
 
@@ -338,20 +320,17 @@ struct ScatterPlane {
 
 template <typename T>
 void LineView::gather(const std::byte* tensor, const LineWindow& window, T* block) const {
-  const GatherPlane<T> plane{tensor, reinterpret_cast<std::byte*>(block), bytes_,
-                             converter(format_, kBlockFormat<T>),
-                             row_converter(format_, kBlockFormat<T>)};
-  for (const Nest& nest : nests_) Walk(nest, window, plane);
+  const ConvertPlanes<false, T> planes{tensor, reinterpret_cast<std::byte*>(block), bytes_,
+                                       Converters(format_, kBlockFormat<T>)};
+  for (const Nest& nest : nests_) Walk(nest, window, planes);
 }
 
 template <typename T>
 void LineView::scatter(const T* block, const LineWindow& window, std::byte* tensor,
                        Narrow narrow) const {
-  const ScatterPlane<T> plane{
-      tensor, reinterpret_cast<const std::byte*>(block), bytes_,
-      converter(kBlockFormat<T>, format_, narrow),
-      narrow == Narrow::none ? row_converter(kBlockFormat<T>, format_) : nullptr};
-  for (const Nest& nest : nests_) Walk(nest, window, plane);
+  const ConvertPlanes<true, T> planes{tensor, reinterpret_cast<const std::byte*>(block), bytes_,
+                                      Converters(kBlockFormat<T>, format_, narrow)};
+  for (const Nest& nest : nests_) Walk(nest, window, planes);
 }
 
 template void LineView::gather(const std::byte*, const LineWindow&, float*) const;

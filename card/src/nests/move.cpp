@@ -250,7 +250,7 @@ void Mover::fill(const LoopNest& loops, const Ends& ends) const {
   each_row(loops, 1, std::array{loops.offset(0)}, [&](const auto& at, std::int64_t count) {
     for (std::byte* to = ends.dst + at[0]; count > 0; --count, to += step) {
       if (inner != dst_bytes_) {
-        copy_elements(dst_bytes_, pattern_.data(), 0, to, inner, size);
+        copy_plane({pattern_.data(), dst_bytes_, 0, 0}, {to, dst_bytes_, inner, 0}, size, 1);
         continue;
       }
       for (std::int64_t done = 0; done < bytes; done += std::int64_t{kPattern})

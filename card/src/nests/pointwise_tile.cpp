@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nests/convert_plane.h"
+
 namespace spyre::card {
 namespace {
 
@@ -24,71 +26,27 @@ struct Tile {
 
 bool slender(const Tile& tile) { return tile.columns < 8 && tile.columns < tile.rows; }
 
-/// A loop over the rows and columns of a tile, or columns and rows, whichever comes to an end
-/// first.
-struct Walk {
-  std::int64_t outer, inner, outer_step, inner_step, packed_outer_step, packed_inner_step;
-
-  Walk(const Tile& tile, std::int64_t width, bool by_columns)
-      : outer(by_columns ? tile.columns : tile.rows),
-        inner(by_columns ? tile.rows : tile.columns),
-        outer_step(by_columns ? tile.column_stride : tile.row_stride),
-        inner_step(by_columns ? tile.row_stride : tile.column_stride),
-        packed_outer_step(by_columns ? width : tile.columns * width),
-        packed_inner_step(by_columns ? tile.columns * width : width) {}
-};
-
-// Walks are passed by value: what is written through a byte pointer could change one in memory.
-
-template <int width>
-void gather_elements(const std::byte* from, Walk walk, std::byte* packed) {
-  for (std::int64_t i = 0; i < walk.outer; ++i) {
-    for (std::int64_t j = 0; j < walk.inner; ++j)
-      std::memcpy(packed + j * walk.packed_inner_step, from + j * walk.inner_step, width);
-    from += walk.outer_step;
-    packed += walk.packed_outer_step;
-  }
-}
-
-template <int width>
-void scatter_elements(const std::byte* packed, Walk walk, std::byte* to) {
-  for (std::int64_t i = 0; i < walk.outer; ++i) {
-    for (std::int64_t j = 0; j < walk.inner; ++j)
-      std::memcpy(to + j * walk.inner_step, packed + j * walk.packed_inner_step, width);
-    to += walk.outer_step;
-    packed += walk.packed_outer_step;
-  }
-}
-
 void gather(std::int64_t width, const Tile& tile, std::byte* packed) {
   const bool along_rows = tile.row_stride == width;  // these are the cache lines
   for (std::int64_t j = 0; along_rows && j < tile.columns; ++j)
     __builtin_prefetch(tile.at + j * tile.column_stride);
-  const Walk walk(tile, width, along_rows || slender(tile));
-  switch (width) {
-    case 1:
-      return gather_elements<1>(tile.at, walk, packed);
-    case 2:
-      return gather_elements<2>(tile.at, walk, packed);
-    case 4:
-      return gather_elements<4>(tile.at, walk, packed);
-    default:
-      return gather_elements<8>(tile.at, walk, packed);
+  const PlaneSide<const std::byte> from{tile.at, width, tile.column_stride, tile.row_stride};
+  const PlaneSide<std::byte> to{packed, width, width, tile.columns * width};
+  if (along_rows || slender(tile)) {
+    copy_plane(from.turned(), to.turned(), tile.rows, tile.columns);
+  } else {
+    copy_plane(from, to, tile.columns, tile.rows);
   }
 }
 
 /// In order: where elements share a place, the last one stays.
 void scatter(std::int64_t width, const std::byte* packed, const Tile& tile, bool in_order) {
-  const Walk walk(tile, width, !in_order && slender(tile));
-  switch (width) {
-    case 1:
-      return scatter_elements<1>(packed, walk, tile.at);
-    case 2:
-      return scatter_elements<2>(packed, walk, tile.at);
-    case 4:
-      return scatter_elements<4>(packed, walk, tile.at);
-    default:
-      return scatter_elements<8>(packed, walk, tile.at);
+  const PlaneSide<const std::byte> from{packed, width, width, tile.columns * width};
+  const PlaneSide<std::byte> to{tile.at, width, tile.column_stride, tile.row_stride};
+  if (!in_order && slender(tile)) {
+    copy_plane(from.turned(), to.turned(), tile.rows, tile.columns);
+  } else {
+    copy_plane(from, to, tile.columns, tile.rows);
   }
 }
 
