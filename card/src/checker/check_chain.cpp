@@ -89,19 +89,9 @@ class ChainCheck {
                                                 (value.has_positions ? position : 0))];
   }
 
-  /// Calls use(place, line, position, wrong) for the wrong elements of a tensor.
   template <class Use>
   void each_wrong(const Tensor& tensor, Use&& use) const {
-    std::vector<std::uint8_t> row;
-    for (const LoopNest& nest : tensor.nests)
-      each_row(nest, [&](const std::int64_t* at, std::int64_t count) {
-        row.assign(static_cast<std::size_t>(count), 0);
-        if (!rules_.read(tensor.tensor, at[0], stride_in_row(nest, 0), count, row.data())) return;
-        for (std::int64_t i = 0; i < count; ++i)
-          if (const std::uint8_t here = row[static_cast<std::size_t>(i)])
-            use(at[0] + i * stride_in_row(nest, 0), at[1] + i * stride_in_row(nest, 1),
-                at[2] + i * stride_in_row(nest, 2), here);
-      });
+    spyre::card::each_wrong(rules_, tensor.tensor, tensor.nests, use);
   }
 
   void compute(Value& value) const {
@@ -172,9 +162,8 @@ class ChainCheck {
 
 }  // namespace
 
-bool check_chain(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
+void check_chain(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
   ChainCheck(rules, words, operands).run();
-  return true;
 }
 
 }  // namespace spyre::card

@@ -1,6 +1,7 @@
 #include "checker/check_steps.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "spyre/ops.h"
 
@@ -22,10 +23,6 @@ std::vector<LoopNest> PayloadWords::nests(std::size_t tensors) {
 }
 
 namespace {
-
-constexpr const char* kOpcodeNames[] = {"",      "move",  "fill",     "pointwise", "reduce",
-                                        "rows",  "scan",  "matmul",   "index",     "sort",
-                                        "cores", "chain", "accounts", "handover"};
 
 /// Outputs of which each element depends on the input elements of the same iteration. All is read
 /// before anything is written. The last tensor is the output.
@@ -72,7 +69,7 @@ struct LineTensorOf {
 /// Results of which each depends on all inputs of its line. An input of line 0 alone serves all.
 void check_lines(CheckRules& rules, std::int64_t lines, const std::vector<LineTensorOf>& inputs,
                  const std::vector<LineTensorOf>& outputs) {
-  std::vector<std::uint8_t> wrong(static_cast<std::size_t>(lines)), row;
+  std::vector<std::uint8_t> wrong(static_cast<std::size_t>(lines));
   std::uint8_t shared = 0;
   const auto serves_all = [&](const LineTensorOf& input) {
     return std::all_of(input.nests.begin(), input.nests.end(), [](const LoopNest& nest) {
@@ -80,34 +77,24 @@ void check_lines(CheckRules& rules, std::int64_t lines, const std::vector<LineTe
       return reach.first == 0 && reach.last == 0;
     });
   };
-  // Calls use(place, line, wrong) for what is wrong with the elements of an input.
-  const auto each = [&](const LineTensorOf& input, auto&& use) {
-    for (const LoopNest& nest : input.nests)
-      each_row(nest, [&](const std::int64_t* at, std::int64_t count) {
-        const std::int64_t stride = stride_in_row(nest, 0), line = stride_in_row(nest, 1);
-        row.assign(static_cast<std::size_t>(count), 0);
-        if (!rules.read(input.tensor, at[0], stride, count, row.data())) return;
-        for (std::int64_t i = 0; i < count; ++i)
-          if (row[static_cast<std::size_t>(i)])
-            use(at[0] + i * stride, at[1] + i * line, row[static_cast<std::size_t>(i)]);
-      });
-  };
   bool any = false;
   for (const LineTensorOf& input : inputs) {
     const bool all = serves_all(input);
-    each(input, [&](std::int64_t, std::int64_t line, std::uint8_t here) {
-      (all ? shared : wrong[static_cast<std::size_t>(line)]) |= here | kMixed;
-      any = true;
-    });
+    each_wrong(rules, input.tensor, input.nests,
+               [&](std::int64_t, std::int64_t line, std::int64_t, std::uint8_t here) {
+                 (all ? shared : wrong[static_cast<std::size_t>(line)]) |= here | kMixed;
+                 any = true;
+               });
   }
   const auto origin_of = [&](std::int64_t wanted) {
     std::string text;
     for (const LineTensorOf& input : inputs) {
       const bool all = serves_all(input);
-      each(input, [&](std::int64_t place, std::int64_t line, std::uint8_t here) {
-        if (text.empty() && (all || line == wanted))
-          text = rules.culprit(input.tensor, place, here);
-      });
+      each_wrong(rules, input.tensor, input.nests,
+                 [&](std::int64_t place, std::int64_t line, std::int64_t, std::uint8_t here) {
+                   if (text.empty() && (all || line == wanted))
+                     text = rules.culprit(input.tensor, place, here);
+                 });
     }
     return text.empty() ? std::string("something that has been overwritten") : text;
   };
@@ -162,169 +149,131 @@ void check_pointwise(CheckRules& rules, PayloadWords words, std::span<CheckedOpe
   check_elements(rules, tensors, words.nests(count));
 }
 
+/// Reads an operand and its format. What is absent has no loops.
+LineTensorOf line_tensor(PayloadWords& words, std::span<CheckedOperand> operands,
+                         std::string role) {
+  const std::int64_t operand = words.next();
+  const DataFormat format = words.format();
+  if (operand < 0) return {};
+  return {checked_tensor(operands, operand, format, std::move(role)), {}};
+}
+
+void read_loops(PayloadWords& words, std::vector<LineTensorOf>& tensors) {
+  for (LineTensorOf& tensor : tensors)
+    if (tensor.tensor.operand) tensor.nests = words.nests(3);
+}
+
 void check_reduce(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
   words.skip(1);  // op
-  const std::int64_t input = words.next();
-  const DataFormat input_format = words.format();
-  const std::int64_t output = words.next();
-  const DataFormat output_format = words.format();
+  LineTensorOf input = line_tensor(words, operands, "the input");
+  LineTensorOf output = line_tensor(words, operands, "the output");
   words.skip(1);  // narrow
-  const std::int64_t second = words.next();
-  const DataFormat second_format = words.format();
+  LineTensorOf second = line_tensor(words, operands, "the second output");
   words.skip(1);  // compute type
   words.skip(words.next());
   const std::int64_t lines = words.next();
   words.skip(1);  // extent
-  const std::vector<LineTensorOf> inputs{
-      {checked_tensor(operands, input, input_format, "the input"), words.nests(3)}};
+  input.nests = words.nests(3);
   // Result nests begin with the accumulator.
-  const auto results = words.nests(second >= 0 ? 3 : 2);
-  const auto side = [&](std::size_t k) { return over(results, k, 0); };
-  std::vector<LineTensorOf> outputs{
-      {checked_tensor(operands, output, output_format, "the output"), side(1)}};
-  if (second >= 0)
-    outputs.push_back(
-        {checked_tensor(operands, second, second_format, "the second output"), side(2)});
-  check_lines(rules, lines, inputs, outputs);
+  const auto results = words.nests(second.tensor.operand ? 3 : 2);
+  output.nests = over(results, 1, 0);
+  if (second.tensor.operand) second.nests = over(results, 2, 0);
+  check_lines(rules, lines, {input}, {output, second});
 }
 
 void check_rows(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
   words.skip(1);  // op
-  std::vector<LineTensorOf> tensors[2];
-  const char* const roles[] = {"input ", "output "};
-  for (int side = 0; side < 2; ++side) {
-    const std::int64_t count = words.next();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t operand = words.next(), format = words.next();
-      if (operand >= 0)
-        tensors[side].push_back({checked_tensor(operands, operand, static_cast<DataFormat>(format),
-                                                roles[side] + std::to_string(i)),
-                                 {}});
-    }
-  }
+  std::vector<LineTensorOf> inputs, outputs;
+  for (const std::int64_t count = words.next(); std::ssize(inputs) < count;)
+    inputs.push_back(line_tensor(words, operands, "input " + std::to_string(inputs.size())));
+  for (const std::int64_t count = words.next(); std::ssize(outputs) < count;)
+    outputs.push_back(line_tensor(words, operands, "output " + std::to_string(outputs.size())));
   words.skip(words.next());
   const std::int64_t rows = words.next();
   words.skip(1);  // row length
-  for (auto& side : tensors)
-    for (LineTensorOf& tensor : side) tensor.nests = words.nests(3);
-  check_lines(rules, std::max<std::int64_t>(rows, 1), tensors[0], tensors[1]);
+  read_loops(words, inputs);
+  read_loops(words, outputs);
+  check_lines(rules, std::max<std::int64_t>(rows, 1), inputs, outputs);
 }
 
+/// Scans, and sorts but for searches: values and where they were.
 void check_scan(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
-  words.skip(1);  // op
-  const std::int64_t input = words.next();
-  const DataFormat input_format = words.format();
-  const std::int64_t output = words.next();
-  const DataFormat output_format = words.format();
+  const bool sorts = op_info(static_cast<OpFunc>(words.next())).kind == OpKind::sort;
+  std::vector<LineTensorOf> inputs{line_tensor(words, operands, "the input")}, outputs;
+  outputs.push_back(line_tensor(words, operands, sorts ? "the values" : "the output"));
   words.skip(1);  // narrow
-  const std::int64_t indices = words.next();
-  const DataFormat index_format = words.format();
+  outputs.push_back(line_tensor(words, operands, sorts ? "the indices" : "the index output"));
   words.skip(1);  // compute type
+  if (sorts) words.skip(words.next());
   const std::int64_t lines = words.next();
   words.skip(1);  // line length
-  const std::vector<LineTensorOf> inputs{
-      {checked_tensor(operands, input, input_format, "the input"), words.nests(3)}};
-  std::vector<LineTensorOf> outputs{
-      {checked_tensor(operands, output, output_format, "the output"), words.nests(3)}};
-  if (indices >= 0)
-    outputs.push_back(
-        {checked_tensor(operands, indices, index_format, "the index output"), words.nests(3)});
+  read_loops(words, inputs);
+  read_loops(words, outputs);
   check_lines(rules, lines, inputs, outputs);
 }
 
 void check_search(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
-  const std::int64_t sequence = words.next();
-  const DataFormat sequence_format = words.format();
-  const std::int64_t queries = words.next();
-  const DataFormat query_format = words.format();
-  const std::int64_t output = words.next();
-  const DataFormat output_format = words.format();
+  words.skip(1);  // op
+  std::vector<LineTensorOf> inputs{line_tensor(words, operands, "the sequence")}, outputs;
+  inputs.push_back(line_tensor(words, operands, "the queries"));
+  outputs.push_back(line_tensor(words, operands, "the output"));
   words.skip(1);  // compute type
   words.skip(words.next());
   const std::int64_t lines = words.next();
   words.skip(2);  // lengths
-  std::vector<LineTensorOf> inputs;
-  inputs.push_back(
-      {checked_tensor(operands, sequence, sequence_format, "the sequence"), words.nests(3)});
-  inputs.push_back(
-      {checked_tensor(operands, queries, query_format, "the queries"), words.nests(3)});
-  check_lines(rules, lines, inputs,
-              {{checked_tensor(operands, output, output_format, "the output"), words.nests(3)}});
+  read_loops(words, inputs);
+  read_loops(words, outputs);
+  check_lines(rules, lines, inputs, outputs);
 }
 
 void check_sort(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands) {
-  if (words.next() == static_cast<std::int64_t>(OpFunc::searchsorted))
-    return check_search(rules, words, operands);
-  const std::int64_t input = words.next();
-  const DataFormat input_format = words.format();
-  const std::int64_t values = words.next();
-  const DataFormat value_format = words.format();
-  words.skip(1);  // narrow
-  const std::int64_t indices = words.next();
-  const DataFormat index_format = words.format();
-  words.skip(1);  // compute type
-  words.skip(words.next());
-  const std::int64_t lines = words.next();
-  words.skip(1);  // line length
-  const std::vector<LineTensorOf> inputs{
-      {checked_tensor(operands, input, input_format, "the input"), words.nests(3)}};
-  std::vector<LineTensorOf> outputs;
-  if (values >= 0)
-    outputs.push_back(
-        {checked_tensor(operands, values, value_format, "the values"), words.nests(3)});
-  if (indices >= 0)
-    outputs.push_back(
-        {checked_tensor(operands, indices, index_format, "the indices"), words.nests(3)});
-  check_lines(rules, lines, inputs, outputs);
+  const bool searches = PayloadWords(words).next() == static_cast<int>(OpFunc::searchsorted);
+  (searches ? check_search : check_scan)(rules, words, operands);
+}
+
+struct Kind {
+  Opcode opcode;
+  const char* name;
+  bool begins_with_op;
+  void (*check)(CheckRules&, PayloadWords, std::span<CheckedOperand>);  ///< null: not by itself
+};
+constexpr Kind kKinds[] = {
+    {Opcode::move, "move", false, check_move},
+    {Opcode::fill, "fill", false, check_fill},
+    {Opcode::pointwise, "pointwise", true, check_pointwise},
+    {Opcode::reduce, "reduce", true, check_reduce},
+    {Opcode::rows, "rows", true, check_rows},
+    {Opcode::scan, "scan", true, check_scan},
+    {Opcode::matmul, "matmul", true, check_matmul},
+    {Opcode::index, "index", true, nullptr},
+    {Opcode::sort, "sort", true, check_sort},
+    {Opcode::cores, "cores", false, nullptr},
+    {Opcode::chain, "chain", false, check_chain},
+    {Opcode::accounts, "accounts", false, nullptr},
+    {Opcode::handover, "handover", false, nullptr},
+};
+
+const Kind& kind_of(Opcode opcode) {
+  return *std::find_if(std::begin(kKinds), std::end(kKinds),
+                       [&](const Kind& kind) { return kind.opcode == opcode; });
 }
 
 }  // namespace
 
 std::string step_text(const StepWords& step) {
-  std::string text = kOpcodeNames[static_cast<std::size_t>(step.opcode)];
-  switch (step.opcode) {
-    case Opcode::pointwise:
-    case Opcode::reduce:
-    case Opcode::rows:
-    case Opcode::scan:
-    case Opcode::index:
-    case Opcode::sort:
-    case Opcode::matmul:
-      if (const OpInfo* const op = find_op(static_cast<std::uint64_t>(step.words[0])))
-        text += std::string(" ") + op->name;
-      break;
-    default:
-      break;
-  }
-  return text;
+  const Kind& kind = kind_of(step.opcode);
+  const OpInfo* const op =
+      kind.begins_with_op ? find_op(static_cast<std::uint64_t>(step.words[0])) : nullptr;
+  return op ? std::string(kind.name) + " " + op->name : kind.name;
 }
 
 bool check_step(CheckRules& rules, const StepWords& step, std::span<CheckedOperand> operands) {
-  PayloadWords words(step.words);
-  switch (step.opcode) {
-    case Opcode::move:
-      return check_move(rules, words, operands), true;
-    case Opcode::fill:
-      return check_fill(rules, words, operands), true;
-    case Opcode::pointwise:
-      return check_pointwise(rules, words, operands), true;
-    case Opcode::reduce:
-      return check_reduce(rules, words, operands), true;
-    case Opcode::rows:
-      return check_rows(rules, words, operands), true;
-    case Opcode::scan:
-      return check_scan(rules, words, operands), true;
-    case Opcode::sort:
-      return check_sort(rules, words, operands), true;
-    case Opcode::matmul:
-      return check_matmul(rules, words, operands), true;
-    case Opcode::index:
-      return check_index(rules, words, operands);
-    case Opcode::chain:
-      return check_chain(rules, words, operands);
-    default:
-      rules.complain("a step that the checker does not know");
-  }
+  const PayloadWords words(step.words);
+  if (step.opcode == Opcode::index) return check_index(rules, words, operands);
+  const Kind& kind = kind_of(step.opcode);
+  if (!kind.check) rules.complain("a step that the checker does not know");
+  kind.check(rules, words, operands);
+  return true;
 }
 
 }  // namespace spyre::card

@@ -41,7 +41,7 @@ std::string step_text(const StepWords& step);
 
 /// Applies the rules to a step that is not `cores`. False if the step will refuse to run.
 bool check_step(CheckRules& rules, const StepWords& step, std::span<CheckedOperand> operands);
-bool check_chain(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands);
+void check_chain(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands);
 bool check_index(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands);
 void check_matmul(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands);
 
@@ -52,6 +52,23 @@ struct CheckedScratchpads {
 };
 bool check_cores(CheckRules& rules, PayloadWords words, std::span<CheckedOperand> operands,
                  const CheckedScratchpads& pads);
+
+/// Calls use(place, line, position, wrong) for the wrong elements that nests over (tensor, line,
+/// position) read.
+template <class Use>
+void each_wrong(CheckRules& rules, const CheckedTensor& tensor, const std::vector<LoopNest>& nests,
+                Use&& use) {
+  std::vector<std::uint8_t> row;
+  for (const LoopNest& nest : nests)
+    each_row(nest, [&](const std::int64_t* at, std::int64_t count) {
+      row.assign(static_cast<std::size_t>(count), 0);
+      if (!rules.read(tensor, at[0], stride_in_row(nest, 0), count, row.data())) return;
+      for (std::int64_t i = 0; i < count; ++i)
+        if (const std::uint8_t here = row[static_cast<std::size_t>(i)])
+          use(at[0] + i * stride_in_row(nest, 0), at[1] + i * stride_in_row(nest, 1),
+              at[2] + i * stride_in_row(nest, 2), here);
+    });
+}
 
 inline CheckedTensor checked_tensor(std::span<CheckedOperand> operands, std::int64_t operand,
                                     DataFormat format, std::string role) {
