@@ -236,10 +236,10 @@ TEST(malformed_payloads_are_refused_by_field) {
     std::memcpy(bad.data() + 8 * word, &value, 8);
     decode_step(4, 3, bad);
   };
-  CHECK_THROWS(load(0, 0), "step 4 (pointwise), op: 0 is no pointwise op");
-  CHECK_THROWS(load(0, 256), "op: 256 is no pointwise op");
-  CHECK_THROWS(load(0, -1), "op: -1 is no pointwise op");
-  CHECK_THROWS(load(0, 2), "constants: 1, but add takes 0");
+  CHECK_THROWS(load(0, 0), "step 4 (pointwise), op: 0 is unknown");
+  CHECK_THROWS(load(0, 256), "op: sum is no pointwise op");
+  CHECK_THROWS(load(0, -1), "op: -1 is unknown");
+  CHECK_THROWS(load(0, 2), "constants: add takes 0, not 1");
   CHECK_THROWS(load(0, 6), "inputs: 2, but abs takes 1");
   CHECK_THROWS(load(1, 3), "inputs: 3, but axpy takes 2");
   CHECK_THROWS(load(2, -2), "input 0 operand: -2 is not in -1..1023");
@@ -250,7 +250,7 @@ TEST(malformed_payloads_are_refused_by_field) {
   CHECK_THROWS(load(7, 99), "output format: 99");
   CHECK_THROWS(load(8, 3), "narrow: 3");
   CHECK_THROWS(load(9, 2), "compute type: 2 is not in 0..1");
-  CHECK_THROWS(load(10, 0), "constants: 0, but axpy takes 1");
+  CHECK_THROWS(load(10, 0), "constants: axpy takes 1, not 0");
   CHECK_THROWS(load(12, 9), "loop count: 9");
   CHECK_THROWS(load(13, 2), "ends before it");
   CHECK_THROWS(load(14, -1), "loop 0, input 0: element -1");

@@ -4,6 +4,10 @@
 
 namespace spyre::card {
 
+int64_t work_of(const OpInfo& op) {
+  return op.cost == Cost::transcendental ? 6 : op.cost == Cost::divide ? 2 : 1;
+}
+
 const PointwiseKernels& pointwise_kernels_here() {
 #if defined(__x86_64__)
   if (simd() == SimdLevel::avx512) return avx512::pointwise_kernels;

@@ -77,6 +77,9 @@ extern const PointwiseKernels pointwise_kernels;
 }
 #endif
 
+/// Elements of a cheap op that one of this op takes the time of.
+int64_t work_of(const OpInfo& op);
+
 /// The arithmetic for this machine.
 const PointwiseKernels& pointwise_kernels_here();
 /// Null if the op does not compute in fp32 or, if `integer`, in int64.

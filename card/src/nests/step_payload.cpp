@@ -60,6 +60,53 @@ Narrow PayloadReader::narrow(const char* field) {
 
 double PayloadReader::real(const char* field) { return std::bit_cast<double>(word(field)); }
 
+const OpInfo& PayloadReader::op(OpKind kind, const char* is_not) {
+  const std::int64_t id = word("op");
+  const OpInfo* const op = find_op(static_cast<std::uint64_t>(id));
+  if (!op) refuse("op", std::to_string(id) + " is unknown");
+  if (op->kind != kind) refuse("op", std::string(op->name) + ' ' + is_not);
+  return *op;
+}
+
+int PayloadReader::inputs(const OpInfo& op) {
+  const std::int64_t inputs = word("inputs");
+  if (inputs != op.inputs)
+    refuse("inputs",
+           std::to_string(inputs) + ", but " + op.name + " takes " + std::to_string(op.inputs));
+  return op.inputs;
+}
+
+bool PayloadReader::integers(const OpInfo& op) {
+  const bool integers = within("compute type", 0, 1) == 1;
+  if (!(integers ? op.int64 : op.fp32))
+    refuse("compute type",
+           std::string(op.name) + " does not compute in " + (integers ? "int64" : "fp32"));
+  return integers;
+}
+
+std::vector<double> PayloadReader::constants(const OpInfo& op) {
+  const std::int64_t count = word("constants");
+  if (count != op.constants)
+    refuse("constants", std::string(op.name) + " takes " + std::to_string(op.constants) + ", not " +
+                            std::to_string(count));
+  std::vector<double> constants;
+  for (std::int64_t i = 0; i < count; ++i) constants.push_back(real("constant"));
+  return constants;
+}
+
+PayloadReader::Tensor PayloadReader::tensor(const std::string& name) {
+  const std::int64_t operand = this->operand((name + " operand").c_str());
+  return {operand, format((name + " format").c_str())};
+}
+
+PayloadReader::Tensor PayloadReader::optional_tensor(const std::string& name) {
+  const std::int64_t operand = within((name + " operand").c_str(), -1, kMaxProgramOperands - 1);
+  const std::string field = name + " format";
+  if (operand >= 0) return {operand, format(field.c_str())};
+  word(field.c_str());  // says nothing
+  return {};
+}
+
 std::span<const std::byte> PayloadReader::words(const char* field, std::int64_t count) {
   if (count < 0 || static_cast<std::uint64_t>(count) > words_left())
     refuse(field, std::to_string(count) + " words do not fit in the " +

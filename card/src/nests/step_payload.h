@@ -9,6 +9,7 @@
 #include "nests/byte_range.h"
 #include "nests/loop_nest.h"
 #include "spyre/card.h"
+#include "spyre/ops.h"
 
 namespace spyre::card {
 
@@ -34,6 +35,24 @@ class PayloadReader {
   DataFormat format(const char* field);
   Narrow narrow(const char* field);
   double real(const char* field);  ///< the bits of a double
+  /// An op of that kind; complains that the one it finds `is_not`.
+  const OpInfo& op(OpKind kind, const char* is_not);
+  /// How many inputs there are: as many as the op takes.
+  int inputs(const OpInfo& op);
+  /// Whether to compute with integers rather than floats: as the op can.
+  bool integers(const OpInfo& op);
+  /// As many as the op takes.
+  std::vector<double> constants(const OpInfo& op);
+
+  struct Tensor {
+    std::int64_t operand = -1;
+    DataFormat format = DataFormat::INVALID;
+    bool present() const { return operand >= 0; }
+  };
+  /// The fields "NAME operand" and "NAME format".
+  Tensor tensor(const std::string& name);
+  /// The same, which may be absent.
+  Tensor optional_tensor(const std::string& name);
   /// The next so many words, as they are.
   std::span<const std::byte> words(const char* field, std::int64_t count);
   std::size_t step_index() const { return step_index_; }

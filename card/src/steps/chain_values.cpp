@@ -9,10 +9,6 @@
 namespace spyre::card {
 namespace {
 
-std::int64_t cost_of(Cost cost) {
-  return cost == Cost::transcendental ? 6 : cost == Cost::divide ? 2 : 1;
-}
-
 /// Ops whose result depends on the sign of a NaN, which memory does not keep.
 bool sees_sign_of_nan(OpFunc op) { return op == OpFunc::copysign || op == OpFunc::signbit; }
 
@@ -36,8 +32,7 @@ ChainValues::ChainValues(PayloadReader& reader)
 }
 
 void ChainValues::read_tensor(PayloadReader& reader, std::int64_t index) {
-  const std::int64_t operand = reader.operand("tensor operand");
-  const DataFormat format = reader.format("tensor format");
+  const auto [operand, format] = reader.tensor("tensor");
   const auto narrow = static_cast<Narrow>(reader.within("tensor narrow", 0, 1));
   ChainDims dims;
   dims.lines = reader.within("has lines", 0, 1) == 1;
@@ -76,64 +71,49 @@ void ChainValues::read_value(PayloadReader& reader, std::int64_t index) {
 }
 
 void ChainValues::read_pointwise(PayloadReader& reader, std::int64_t index, ChainValue& value) {
-  const std::int64_t id = reader.word("op");
-  const OpInfo* const op = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
-  if (!op || op->kind != OpKind::pointwise)
-    reader.refuse("op", op ? std::string(op->name) + " is no pointwise op"
-                           : std::to_string(id) + " is unknown");
-  value.op = op->op;
-  value.run = pointwise_kernel(op->op, false);
-  if (!value.run) reader.refuse("op", std::string(op->name) + " does not compute in fp32");
-  for (int i = 0; i < 2 && op->inputs == 2; ++i) value.number_run[i] = number_kernel(op->op, i);
-  value.cost = cost_of(op->cost);
-  const std::int64_t inputs = reader.word("inputs");
-  if (inputs != op->inputs)
-    reader.refuse("inputs", std::to_string(inputs) + ", but " + op->name + " takes " +
-                                std::to_string(op->inputs));
-  for (std::int64_t i = 0; i < inputs; ++i) {
+  const OpInfo& op = reader.op(OpKind::pointwise, "is no pointwise op");
+  value.op = op.op;
+  value.run = pointwise_kernel(op.op, false);
+  if (!value.run) reader.refuse("op", std::string(op.name) + " does not compute in fp32");
+  for (int i = 0; i < 2 && op.inputs == 2; ++i) value.number_run[i] = number_kernel(op.op, i);
+  value.cost = work_of(op);
+  for (int inputs = reader.inputs(op); inputs > 0; --inputs) {
     const std::int64_t input = reader.within("input value", Chain::Input::kScalar, index - 1);
     value.inputs.push_back({input, reader.real("input scalar")});
     if (input < 0) continue;
     ChainValue& from = values[static_cast<std::size_t>(input)];
     value.dims = value.dims | from.dims;
-    from.clean_nan |= sees_sign_of_nan(op->op);
+    from.clean_nan |= sees_sign_of_nan(op.op);
   }
-  read_result(reader, *op, value);
+  read_result(reader, op, value);
 }
 
 void ChainValues::read_reduce(PayloadReader& reader, std::int64_t index, ChainValue& value) {
-  const std::int64_t id = reader.word("op");
-  const OpInfo* const op = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
-  const ReduceRecipe* const recipe = op ? find_reduce_recipe(op->op) : nullptr;
-  if (!recipe)
-    reader.refuse("op", op ? std::string(op->name) + " is not a reduction"
-                           : std::to_string(id) + " is unknown");
-  if (!op->fp32) reader.refuse("op", std::string(op->name) + " does not compute in fp32");
+  const OpInfo& op = reader.op(OpKind::reduce, "is not a reduction");
+  const ReduceRecipe& recipe = reduce_recipe(op.op);
+  if (!op.fp32) reader.refuse("op", std::string(op.name) + " does not compute in fp32");
   const std::int64_t input = reader.within("input value", 0, index - 1);
   const ChainValue& from = values[static_cast<std::size_t>(input)];
   if (!from.dims.positions)
     reader.refuse("input value", std::to_string(input) + " has no positions to reduce");
-  if (recipe->needs_elements && shape.length == 0 && (shape.lines > 0 || !from.dims.lines))
-    reader.refuse("length", std::string("there is no ") + op->name + " of no elements");
+  if (recipe.needs_elements && shape.length == 0 && (shape.lines > 0 || !from.dims.lines))
+    reader.refuse("length", std::string("there is no ") + op.name + " of no elements");
   value.dims = {from.dims.lines, false};
   value.inputs = {{input, 0.0}};
   ReducePieces& fold = value.fold.emplace();
-  fold.recipe = *recipe;
-  fold.chunked = (op->op == OpFunc::sum || op->op == OpFunc::mean) &&
+  fold.recipe = recipe;
+  fold.chunked = (op.op == OpFunc::sum || op.op == OpFunc::mean) &&
                  from.format == DataFormat::SEN169_FP16 && accumulation() == Accumulation::chunked;
   fold.two_results = false;
   fold.cut(shape.length);
-  read_result(reader, *op, value);
-  fold.constants.assign(value.constants, value.constants + op->constants);
+  read_result(reader, op, value);
+  fold.constants.assign(value.constants, value.constants + op.constants);
 }
 
 /// Constants, format and narrowing.
 void ChainValues::read_result(PayloadReader& reader, const OpInfo& op, ChainValue& value) {
-  const std::int64_t constants = reader.word("constants");
-  if (constants != op.constants)
-    reader.refuse("constants", std::string(op.name) + " takes " + std::to_string(op.constants) +
-                                   ", not " + std::to_string(constants));
-  for (std::int64_t i = 0; i < constants; ++i) value.constants[i] = reader.real("constant");
+  const std::vector<double> constants = reader.constants(op);
+  std::copy(constants.begin(), constants.end(), value.constants);
   value.format = reader.format("value format");
   if (value.format != DataFormat::SEN169_FP16 && value.format != DataFormat::IEEE_FP32)
     reader.refuse("value format", std::string(format_info(value.format).name) +

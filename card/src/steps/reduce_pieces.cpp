@@ -55,10 +55,9 @@ float rounded_to_dl16(float value, Dl16Specials specials) {
 
 }  // namespace
 
-const ReduceRecipe* find_reduce_recipe(OpFunc op) {
-  const auto recipe = std::find_if(std::begin(kRecipes), std::end(kRecipes),
-                                   [&](const ReduceRecipe& each) { return each.op == op; });
-  return recipe == std::end(kRecipes) ? nullptr : &*recipe;
+const ReduceRecipe& reduce_recipe(OpFunc op) {
+  return *std::find_if(std::begin(kRecipes), std::end(kRecipes),
+                       [&](const ReduceRecipe& each) { return each.op == op; });
 }
 
 void ReducePieces::cut(std::int64_t line_length) {

@@ -27,8 +27,8 @@ struct ReduceRecipe {
   bool needs_all = false;       ///< every position of every line must be visited
 };
 
-/// Null if the op is not a reduction.
-const ReduceRecipe* find_reduce_recipe(OpFunc op);
+/// Of an op that is a reduction.
+const ReduceRecipe& reduce_recipe(OpFunc op);
 
 template <typename T>
 const FoldKernels<T>& fold_kernels() {

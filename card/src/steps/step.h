@@ -47,6 +47,12 @@ class Step {
                                                                bool /*alone*/) const {
     return {};
   }
+
+ protected:
+  /// Where an operand begins; null for -1.
+  static std::byte* data_of(std::int64_t operand, std::span<const Extent> operands) {
+    return operand < 0 ? nullptr : operands[static_cast<std::size_t>(operand)].data;
+  }
 };
 
 }  // namespace spyre::card

@@ -37,22 +37,16 @@ bool is_replacement(OpFunc op) { return op == OpFunc::scatter || op == OpFunc::i
 class IndexStep : public Step {
  public:
   explicit IndexStep(PayloadReader& reader) {
-    const std::int64_t id = reader.word("op");
-    op_ = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
-    if (!op_ || op_->kind != OpKind::index)
-      reader.refuse("op", op_ ? std::string(op_->name) + " does not index"
-                              : std::to_string(id) + " is unknown");
+    op_ = &reader.op(OpKind::index, "does not index");
     gather_ = is_gather(op_->op);
-    dense_operand_ = reader.operand("dense operand");
-    dense_format_ = reader.format("dense format");
-    indexed_operand_ = reader.operand("indexed operand");
-    indexed_format_ = reader.format("indexed format");
+    dense_ = reader.tensor("dense");
+    indexed_ = reader.tensor("indexed");
     const Narrow narrow = reader.narrow("narrow");
     const auto compute = static_cast<Compute>(reader.within("compute type", 0, 1));
     wrap_ = reader.within("wrap", 0, 1) == 1;
     if (!gather_ && !is_replacement(op_->op)) {
-      combination_.emplace(op_->op, compute, dense_format_, indexed_format_, narrow);
-    } else if (dense_format_ != indexed_format_) {
+      combination_.emplace(op_->op, compute, dense_.format, indexed_.format, narrow);
+    } else if (dense_.format != indexed_.format) {
       reader.refuse("dense format", std::string(op_->name) + " does not convert, but the indexed " +
                                         "tensor has another format");
     }
@@ -63,8 +57,8 @@ class IndexStep : public Step {
     LoopNests loops = read_nests(reader, names);
     reader.finish();
     visits_ = loops.visits;
-    dense_range_ = loops.range(IndexNest::kDense, dense_format_);
-    indexed_range_ = loops.range(IndexNest::kIndexed, indexed_format_);
+    dense_range_ = loops.range(IndexNest::kDense, dense_.format);
+    indexed_range_ = loops.range(IndexNest::kIndexed, indexed_.format);
     for (std::size_t j = 0; j < coordinates_.size(); ++j) {
       indexed_range_.end += static_cast<std::uint64_t>(coordinates_[j].reach);
       coordinate_range_.push_back(loops.range(IndexNest::kCoordinates + j, DataFormat::IEEE_INT32));
@@ -72,23 +66,23 @@ class IndexStep : public Step {
     if (!visits_) indexed_range_ = {};  // where nothing is visited, indices lead nowhere
     if (indexed_range_.end > static_cast<std::uint64_t>(kDefaultCardBytes))
       reader.refuse("indexed", "reaches beyond any card's memory");
-    nests_ = index_nests(std::move(loops.nests), coordinates_, element_bytes(dense_format_),
-                         element_bytes(indexed_format_), gather_);
+    nests_ = index_nests(std::move(loops.nests), coordinates_, element_bytes(dense_.format),
+                         element_bytes(indexed_.format), gather_);
   }
 
   const char* name() const override { return "index"; }
 
   std::vector<Need> needs() const override {
-    std::vector<Need> needs{{dense_operand_, dense_range_.end},
-                            {indexed_operand_, indexed_range_.end}};
+    std::vector<Need> needs{{dense_.operand, dense_range_.end},
+                            {indexed_.operand, indexed_range_.end}};
     for (std::size_t j = 0; j < coordinates_.size(); ++j)
       needs.push_back({coordinates_[j].operand, coordinate_range_[j].end});
     return needs;
   }
 
   Traffic traffic() const override {
-    const std::uint64_t dense = traffic_bytes(visits_, dense_format_),
-                        indexed = traffic_bytes(visits_, indexed_format_);
+    const std::uint64_t dense = traffic_bytes(visits_, dense_.format),
+                        indexed = traffic_bytes(visits_, indexed_.format);
     Traffic traffic{gather_ ? indexed : dense, gather_ ? dense : indexed};
     if (combination_) traffic.read += indexed;
     for (const IndexNest& nest : nests_)
@@ -98,14 +92,11 @@ class IndexStep : public Step {
   }
 
   void run(std::span<const Extent> operands) const override {
-    const auto data = [&](std::int64_t operand) {
-      return operands[static_cast<std::size_t>(operand)].data;
-    };
     Memory memory;
-    memory.dense = data(dense_operand_);
-    memory.indexed = data(indexed_operand_);
+    memory.dense = data_of(dense_.operand, operands);
+    memory.indexed = data_of(indexed_.operand, operands);
     for (const IndexCoordinates& tensor : coordinates_)
-      memory.coordinates.push_back(data(tensor.operand));
+      memory.coordinates.push_back(data_of(tensor.operand, operands));
     // What overlaps with the tensor that is written is read before.
     ReadBefore before;
     const std::byte* const written = gather_ ? memory.dense : memory.indexed;
@@ -128,7 +119,7 @@ class IndexStep : public Step {
   };
 
   void read_coordinates(PayloadReader& reader) {
-    const std::int64_t width = element_bytes(indexed_format_);
+    const std::int64_t width = element_bytes(indexed_.format);
     const std::int64_t tensors = reader.count("index tensors");
     for (std::int64_t j = 0; j < tensors; ++j) {
       IndexCoordinates& tensor = coordinates_.emplace_back();
@@ -273,7 +264,7 @@ class IndexStep : public Step {
   }
 
   void run_nest(const IndexNest& nest, const Memory& memory) const {
-    const std::int64_t bytes = nest.elements * element_bytes(indexed_format_);
+    const std::int64_t bytes = nest.elements * element_bytes(indexed_.format);
     const std::int64_t wanted =
         std::min<std::int64_t>(bytes / kParallelBytes + 1, 4 * ThreadPool::shared().size());
     if (wanted == 1 || ThreadPool::shared().size() == 1) return run_part(nest, memory);
@@ -313,7 +304,7 @@ class IndexStep : public Step {
         combine_runs(*combination_, indexed_runs, dense_runs, count, nest.run.size(0));
       } else {
         move_runs(gather_ ? dense_runs : indexed_runs, gather_ ? indexed_runs : dense_runs, count,
-                  nest.run.size(0), element_bytes(indexed_format_));
+                  nest.run.size(0), element_bytes(indexed_.format));
       }
     };
     for (std::int64_t first = 0; first < positions; first += step) {
@@ -334,8 +325,7 @@ class IndexStep : public Step {
 
   const OpInfo* op_;
   bool gather_, wrap_;
-  std::int64_t dense_operand_, indexed_operand_;
-  DataFormat dense_format_, indexed_format_;
+  PayloadReader::Tensor dense_, indexed_;
   std::optional<IndexCombination> combination_;
   std::vector<IndexCoordinates> coordinates_;
   std::vector<ByteRange> coordinate_range_;

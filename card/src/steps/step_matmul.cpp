@@ -90,9 +90,6 @@ class MatmulStep : public Step {
         std::all_of(matmul.batch.begin(), matmul.batch.end(),
                     [](const Matmul::Batch& dim) { return dim.bias == dim.c; });
     plan_ = std::make_unique<const MatmulPlan>(matmul);
-    for (const Matmul::Batch& dim : matmul.batch) batches_.push_back(dim.size);
-    m_ = matmul.m, n_ = matmul.n, k_ = matmul.k;
-    c_lanes_ = format_info(matmul.c.format).elems_per_stick;
   }
 
   const char* name() const override { return "matmul"; }
@@ -119,11 +116,8 @@ class MatmulStep : public Step {
     return best;
   }
   void run(std::span<const Extent> operands) const override {
-    const auto data = [&](std::int64_t operand) {
-      return operands[static_cast<std::size_t>(operand)].data;
-    };
-    std::byte* const c = data(c_);
-    MatmulPlan::Operands all{data(a_), data(b_), c, bias_ < 0 ? nullptr : data(bias_)};
+    MatmulPlan::Operands all = places_in(operands);
+    std::byte* const c = all.c;
     ReadBefore before;
     const auto keep = [&](const std::byte*& operand, const ByteRange& range) {
       if (operand && overlap(operand, range, c, c_range_)) operand = before.keep(operand, range);
@@ -136,7 +130,7 @@ class MatmulStep : public Step {
   /// Products of few rows each with one B: one product, which unpacks it once.
   std::function<void(std::span<const Extent>)> at_once(const CorePlaces& places,
                                                        bool) const override {
-    std::int64_t rows = m_;
+    std::int64_t rows = matmul_.m;
     for (const Matmul::Batch& dim : matmul_.batch) rows *= dim.b == 0 ? dim.size : 1;
     if (rows > kFewRows || c_ == a_ || c_ == b_ || c_ == bias_) return {};
     std::vector<std::array<std::int64_t, 4>> cores(places[static_cast<std::size_t>(c_)].size());
@@ -159,11 +153,7 @@ class MatmulStep : public Step {
     auto plan = std::make_shared<const MatmulPlan>(matmul);
     if (plan->work() < kWorthWaiting) return {};
     return [this, plan, places](std::span<const Extent> operands) {
-      const auto data = [&](std::int64_t operand) {
-        return operand < 0 ? nullptr : operands[static_cast<std::size_t>(operand)].data;
-      };
-      if (!overwrites_operand(operands, places))
-        return plan->run({data(a_), data(b_), data(c_), data(bias_)});
+      if (!overwrites_operand(operands, places)) return plan->run(places_in(operands));
       // Core by core, from copies.
       std::vector<Extent> own(operands.begin(), operands.end());
       for (std::size_t core = 0; core < places[static_cast<std::size_t>(c_)].size(); ++core) {
@@ -175,6 +165,11 @@ class MatmulStep : public Step {
   }
 
  private:
+  MatmulPlan::Operands places_in(std::span<const Extent> operands) const {
+    return {data_of(a_, operands), data_of(b_, operands), data_of(c_, operands),
+            data_of(bias_, operands)};
+  }
+
   /// Whether the C of one of the cores lies over what that core reads.
   bool overwrites_operand(std::span<const Extent> operands, const CorePlaces& places) const {
     const auto c = static_cast<std::size_t>(c_);
@@ -199,16 +194,18 @@ class MatmulStep : public Step {
       return static_cast<std::int64_t>(range.touched);
     };
     std::int64_t batches = 1;
-    for (const std::int64_t size : batches_) batches *= size;
-    const std::int64_t sticks = part(n_, c_lanes_);
+    for (const Matmul::Batch& dim : matmul_.batch) batches *= dim.size;
+    const std::int64_t lanes = format_info(matmul_.c.format).elems_per_stick;
+    const std::int64_t sticks = part(matmul_.n, lanes);
     OpCost cost;
     cost.unit = Unit::pt;
-    cost.rows = part(m_, m);
-    cost.cores = std::min(b, batches) * std::min(m, m_) * std::min(n, sticks);
-    cost.points = part(batches, b) * cost.rows * std::min(part(sticks, n) * c_lanes_, n_) * k_;
-    cost.all_points = batches * m_ * n_ * k_;
+    cost.rows = part(matmul_.m, m);
+    cost.cores = std::min(b, batches) * std::min(m, matmul_.m) * std::min(n, sticks);
+    cost.points =
+        part(batches, b) * cost.rows * std::min(part(sticks, n) * lanes, matmul_.n) * matmul_.k;
+    cost.all_points = batches * matmul_.m * matmul_.n * matmul_.k;
     cost.read_bytes = multicast_bytes(bytes(a_range_), std::min(n, sticks)) +
-                      multicast_bytes(bytes(b_range_), std::min(m, m_)) + bytes(bias_range_);
+                      multicast_bytes(bytes(b_range_), std::min(m, matmul_.m)) + bytes(bias_range_);
     cost.written_bytes = bytes(c_range_);
     return cost;
   }
@@ -359,8 +356,6 @@ class MatmulStep : public Step {
   std::int64_t a_, b_, c_, bias_;
   bool bias_in_place_;
   ByteRange a_range_, b_range_, c_range_, bias_range_;
-  std::vector<std::int64_t> batches_;
-  std::int64_t m_, n_, k_, c_lanes_;
   std::unique_ptr<const MatmulPlan> plan_;
 };
 

@@ -32,8 +32,8 @@ class MoveStep : public Step {
   Traffic traffic() const override { return {src_range_.touched, dst_range_.touched}; }
   OpCost cost() const override { return shared_cost(traffic(), visits_, src_format_, kPassesMove); }
   void run(std::span<const Extent> operands) const override {
-    const std::byte* src = operands[static_cast<std::size_t>(src_)].data;
-    std::byte* const dst = operands[static_cast<std::size_t>(dst_)].data;
+    const std::byte* src = data_of(src_, operands);
+    std::byte* const dst = data_of(dst_, operands);
     ReadBefore before;
     if (overlap(src, src_range_, dst, dst_range_)) src = before.keep(src, src_range_);
     mover_->run(src, dst);
@@ -66,7 +66,7 @@ class FillStep : public Step {
   Traffic traffic() const override { return {0, range_.touched}; }
   OpCost cost() const override { return shared_cost(traffic(), visits_, format_, kPassesMove); }
   void run(std::span<const Extent> operands) const override {
-    mover_->run(nullptr, operands[static_cast<std::size_t>(dst_)].data);
+    mover_->run(nullptr, data_of(dst_, operands));
   }
 
  private:

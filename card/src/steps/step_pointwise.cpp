@@ -44,36 +44,24 @@ PackedRun store_conversion(DataFormat format, Compute compute, Narrow narrow) {
 
 // -------------------------------------------------------------------------------------------- step
 
-constexpr const char* kNames[kMaxInputs] = {"input 0", "input 1", "input 2", "input 3", "input 4"};
-constexpr const char* kOperandNames[kMaxInputs] = {
-    "input 0 operand", "input 1 operand", "input 2 operand", "input 3 operand", "input 4 operand"};
-constexpr const char* kFormatNames[kMaxInputs] = {
-    "input 0 format", "input 1 format", "input 2 format", "input 3 format", "input 4 format"};
-
 /// Elements of a cheap op that are worth waking a thread for.
 constexpr std::int64_t kParallelWork = 48 << 10;
 constexpr std::int64_t kShortRun = 8;  // elements; what is contiguous for less does not matter
-
-/// Elements of a cheap op that one of this op takes the time of.
-std::int64_t weight(Cost cost) {
-  return cost == Cost::transcendental ? 6 : cost == Cost::divide ? 2 : 1;
-}
 
 class PointwiseStep : public Step {
  public:
   explicit PointwiseStep(PayloadReader& reader) {
     const OpInfo& info = read_op(reader);
-    read_tensors(reader, info);
-    read_constants(reader, info);
+    const std::vector<std::string> tensors = read_tensors(reader, info);
+    const std::vector<double> constants = reader.constants(info);
+    std::copy(constants.begin(), constants.end(), op_.constants);
     std::vector<const char*> names;
-    for (int input = 0; input < op_.inputs; ++input)
-      if (op_.tensor_of[input] >= 0) names.push_back(kNames[input]);
-    names.push_back("output");
+    for (const std::string& name : tensors) names.push_back(name.c_str());
     LoopNests loops = read_nests(reader, names);
     reader.finish();
     visits_ = loops.visits;
     place(std::move(loops));
-    weight_ = weight(info.cost);
+    weight_ = work_of(info);
     passes_ = sfp_passes(info);
   }
 
@@ -98,8 +86,7 @@ class PointwiseStep : public Step {
 
   void run(std::span<const Extent> operands) const override {
     std::byte* data[kMaxTensors];
-    for (int k = 0; k < op_.tensors; ++k)
-      data[k] = operands[static_cast<std::size_t>(operand_[k])].data;
+    for (int k = 0; k < op_.tensors; ++k) data[k] = data_of(operand_[k], operands);
     // Inputs that overlap with the output are read before anything is written, unless every element
     // is written where it was read.
     ReadBefore before;
@@ -120,32 +107,29 @@ class PointwiseStep : public Step {
   std::size_t last() const { return static_cast<std::size_t>(output()); }
 
   const OpInfo& read_op(PayloadReader& reader) {
-    const std::int64_t id = reader.word("op");
-    const OpInfo* const info = find_op(static_cast<std::uint64_t>(id));
-    if (!info || info->kind != OpKind::pointwise)
-      reader.refuse("op", std::to_string(id) + " is no pointwise op");
-    const std::int64_t inputs = reader.word("inputs");
-    if (inputs != info->inputs)
-      reader.refuse("inputs", std::to_string(inputs) + ", but " + info->name + " takes " +
-                                  std::to_string(info->inputs));
-    op_.inputs = info->inputs;
-    return *info;
+    const OpInfo& info = reader.op(OpKind::pointwise, "is no pointwise op");
+    op_.inputs = reader.inputs(info);
+    return info;
   }
 
-  void read_tensors(PayloadReader& reader, const OpInfo& info) {
+  /// Names of the tensors.
+  std::vector<std::string> read_tensors(PayloadReader& reader, const OpInfo& info) {
+    std::vector<std::string> names;
     for (int input = 0; input < op_.inputs; ++input) {
-      const std::int64_t operand =
-          reader.within(kOperandNames[input], Pointwise::Input::kScalar, kMaxProgramOperands - 1);
+      const std::string name = "input " + std::to_string(input);
+      const std::int64_t operand = reader.within(
+          (name + " operand").c_str(), Pointwise::Input::kScalar, kMaxProgramOperands - 1);
       if (operand == Pointwise::Input::kScalar) {
         op_.tensor_of[input] = -1;
-        op_.scalar[input] = reader.real(kNames[input]);
+        op_.scalar[input] = reader.real(name.c_str());
       } else {
         op_.tensor_of[input] = op_.tensors;
-        add_tensor(operand, reader.format(kFormatNames[input]));
+        add_tensor({operand, reader.format((name + " format").c_str())});
+        names.push_back(name);
       }
     }
-    const std::int64_t operand = reader.operand("output operand");
-    add_tensor(operand, reader.format("output format"));
+    add_tensor(reader.tensor("output"));
+    names.push_back("output");
     const Narrow narrow = reader.narrow("narrow");
     op_.compute = static_cast<Compute>(reader.within("compute type", 0, 1));
     op_.run = pointwise_kernel(info.op, op_.compute == Compute::int64);
@@ -162,21 +146,14 @@ class PointwiseStep : public Step {
       op_.narrow = op_.compute == Compute::fp32 ? kernels().boolean_fp32 : kernels().boolean_int64;
     op_.tensor[output()].convert =
         store_conversion(format_[output()], op_.compute, boolean ? Narrow::none : narrow);
+    return names;
   }
 
-  void add_tensor(std::int64_t operand, DataFormat format) {
-    operand_[op_.tensors] = operand;
-    format_[op_.tensors] = format;
-    op_.tensor[op_.tensors].width = element_bytes(format);
+  void add_tensor(const PayloadReader::Tensor& tensor) {
+    operand_[op_.tensors] = tensor.operand;
+    format_[op_.tensors] = tensor.format;
+    op_.tensor[op_.tensors].width = element_bytes(tensor.format);
     ++op_.tensors;
-  }
-
-  void read_constants(PayloadReader& reader, const OpInfo& info) {
-    const std::int64_t constants = reader.word("constants");
-    if (constants != info.constants)
-      reader.refuse("constants", std::to_string(constants) + ", but " + info.name + " takes " +
-                                     std::to_string(info.constants));
-    for (int i = 0; i < info.constants; ++i) op_.constants[i] = reader.real("constant");
   }
 
   void place(LoopNests loops) {

@@ -9,10 +9,8 @@
 #include <utility>
 
 #include "formats/accumulation.h"
-#include "host/thread_pool.h"
 #include "nests/move.h"
-#include "spyre/ops.h"
-#include "spyre/program.h"
+#include "steps/line_step.h"
 #include "steps/reduce_pieces.h"
 #include "steps/steps.h"
 
@@ -24,51 +22,23 @@ constexpr std::int64_t kShortLine = 16;  // lines shorter than that are worked o
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Where results go: nests over (accumulator, output).
-struct Output {
-  std::int64_t operand = -1;
-  DataFormat from, format;
-  Narrow narrow = Narrow::none;
-  ByteRange range;
-  std::optional<Mover> mover;
-
-  bool present() const { return operand >= 0; }
-};
-
-class ReduceStep : public Step {
+class ReduceStep : public LineStep {
  public:
   explicit ReduceStep(PayloadReader& reader) {
     read_op(reader);
     shape_ = read_line_shape(reader, "accumulators", "extent", "accumulator", "position");
-    input_.emplace(reader, "input", input_format_, shape_);
+    inputs_[0].read_view(reader, "input", shape_);
     read_outputs(reader);
     reader.finish();
     check(reader);
     pieces_.chunked = (op_->op == OpFunc::sum || op_->op == OpFunc::mean) && !integer_ &&
-                      input_format_ == DataFormat::SEN169_FP16 &&
+                      inputs_[0].format == DataFormat::SEN169_FP16 &&
                       accumulation() == Accumulation::chunked;
-    across_ = !input_->runs_along() || shape_.length < kShortLine;
+    across_ = !view().runs_along() || shape_.length < kShortLine;
     plan_blocks();
   }
 
   const char* name() const override { return "reduce"; }
-
-  std::vector<Need> needs() const override {
-    std::vector<Need> needs{{input_operand_, input_->range().end}};
-    for (const Output& output : outputs_)
-      if (output.present()) needs.push_back({output.operand, output.range.end});
-    return needs;
-  }
-
-  Traffic traffic() const override {
-    Traffic traffic = input_->read();
-    for (const Output& output : outputs_)
-      if (output.present()) traffic.written += output.range.touched;
-    return traffic;
-  }
-  OpCost cost() const override {
-    return shared_cost(traffic(), input_->visits(), input_format_, sfp_passes(*op_));
-  }
 
   void run(std::span<const Extent> operands) const override {
     if (shape_.lines == 0) return;
@@ -76,36 +46,17 @@ class ReduceStep : public Step {
   }
 
  private:
+  const LineView& view() const { return *inputs_[0].view; }
+
   void read_op(PayloadReader& reader) {
-    const std::int64_t id = reader.word("op");
-    op_ = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
-    const ReduceRecipe* const recipe = op_ ? find_reduce_recipe(op_->op) : nullptr;
-    if (!recipe)
-      reader.refuse("op", op_ ? std::string(op_->name) + " is not a reduction"
-                              : std::to_string(id) + " is unknown");
-    pieces_.recipe = *recipe;
-    input_operand_ = reader.operand("input operand");
-    input_format_ = reader.format("input format");
-    outputs_[0].operand = reader.operand("output operand");
-    outputs_[0].format = reader.format("output format");
-    outputs_[0].narrow = reader.narrow("narrow");
-    outputs_[1].operand = reader.within("second output operand", -1, kMaxProgramOperands - 1);
-    if (outputs_[1].present()) {
-      outputs_[1].format = reader.format("second output format");
-    } else {
-      reader.word("second output format");
-    }
-    integer_ = reader.within("compute type", 0, 1) == 1;
-    if (integer_ ? !op_->int64 : !op_->fp32)
-      reader.refuse("compute type", std::string(op_->name) + " does not compute in " +
-                                        (integer_ ? "int64" : "fp32"));
-    const std::int64_t constants = reader.count("constants");
-    if (constants != op_->constants)
-      reader.refuse("constants", std::string(op_->name) + " takes " +
-                                     std::to_string(op_->constants) + ", not " +
-                                     std::to_string(constants));
-    for (std::int64_t i = 0; i < constants; ++i)
-      pieces_.constants.push_back(reader.real("constant"));
+    op_ = &reader.op(OpKind::reduce, "is not a reduction");
+    pieces_.recipe = reduce_recipe(op_->op);
+    inputs_.push_back({reader.tensor("input")});
+    outputs_.push_back({reader.tensor("output")});
+    narrow_ = reader.narrow("narrow");
+    outputs_.push_back({reader.optional_tensor("second output")});
+    integer_ = reader.integers(*op_);
+    pieces_.constants = reader.constants(*op_);
     if (!outputs_[1].present()) return;
     switch (op_->op) {
       case OpFunc::max:
@@ -133,15 +84,15 @@ class ReduceStep : public Step {
       reader.refuse("accumulator", std::to_string(used - 1) + " of the output is not below " +
                                        std::to_string(shape_.lines));
     // Indices and counts are integers whatever the elements are.
-    outputs_[0].from =
+    results_[0].format =
         integer_ || pieces_.counts_or_indices() ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
-    outputs_[1].from =
+    results_[1].format =
         pieces_.recipe.second == Fold::match ? DataFormat::IEEE_INT64 : DataFormat::IEEE_FP32;
     for (std::size_t k = 0; k < count; ++k) {
-      Output& output = outputs_[k];
-      output.range = loops.range(1 + k, output.format);
-      output.mover.emplace(output.from, output.format, output.narrow);
-      for (LoopNest& nest : over(loops.nests, 0, 1 + k)) output.mover->add(std::move(nest));
+      outputs_[k].range = loops.range(1 + k, outputs_[k].format);
+      Mover& mover = results_[k].mover.emplace(results_[k].format, outputs_[k].format,
+                                               k == 0 ? narrow_ : Narrow::none);
+      for (LoopNest& nest : over(loops.nests, 0, 1 + k)) mover.add(std::move(nest));
     }
   }
 
@@ -149,9 +100,9 @@ class ReduceStep : public Step {
     const std::int64_t elements = shape_.lines * shape_.length;
     if (shape_.length == 0 && shape_.lines > 0 && pieces_.recipe.needs_elements)
       reader.refuse("extent", std::string("there is no ") + op_->name + " of no elements");
-    input_->check_visits(reader, "input", shape_);
-    if (pieces_.recipe.needs_all && input_->visits() < elements)
-      reader.refuse("input", "the loops visit " + std::to_string(input_->visits()) +
+    view().check_visits(reader, "input", shape_);
+    if (pieces_.recipe.needs_all && view().visits() < elements)
+      reader.refuse("input", "the loops visit " + std::to_string(view().visits()) +
                                  " elements, but " + op_->name + " needs all " +
                                  std::to_string(elements));
     if (written_ < shape_.lines)
@@ -193,7 +144,7 @@ class ReduceStep : public Step {
 
   template <typename T>
   void reduce(std::span<const Extent> operands) const {
-    const std::byte* const input = operands[static_cast<std::size_t>(input_operand_)].data;
+    const std::byte* const input = inputs_[0].data(operands);
     const std::int64_t all = pieces_.pieces * shape_.lines;
     const Scratch<T> partials(ScratchSlot::partials, pieces_.recipe.second ? 2 * all : all);
     T* const first = partials.data();
@@ -205,8 +156,8 @@ class ReduceStep : public Step {
       fold_block(input, block % line_blocks, block / line_blocks, first, second);
     });
     // Room for indices and counts, which are integers.
-    const bool integers =
-        outputs_[0].from == DataFormat::IEEE_INT64 || outputs_[1].from == DataFormat::IEEE_INT64;
+    const bool integers = results_[0].format == DataFormat::IEEE_INT64 ||
+                          results_[1].format == DataFormat::IEEE_INT64;
     const Scratch<std::int64_t> results(ScratchSlot::results, integers ? shape_.lines : 0);
     const std::int64_t share = std::clamp<std::int64_t>((1 << 16) / pieces_.pieces, 64,
                                                         1 << 16);  // lines to finish at once
@@ -226,8 +177,8 @@ class ReduceStep : public Step {
         pieces_.recipe.second == Fold::match ? static_cast<const void*>(integers) : second};
     for (std::size_t k = 0; k < 2; ++k)
       if (outputs_[k].present())
-        outputs_[k].mover->run(static_cast<const std::byte*>(sources[k]),
-                               operands[static_cast<std::size_t>(outputs_[k].operand)].data);
+        results_[k].mover->run(static_cast<const std::byte*>(sources[k]),
+                               outputs_[k].data(operands));
   }
 
   /// Folds the pieces of one block into first[piece][line] and second[piece][line].
@@ -244,9 +195,9 @@ class ReduceStep : public Step {
     const std::int64_t elements = across_ ? lines * length : lines * pitch;
     const Scratch<T> block(ScratchSlot::block, elements + lines);
     const Scratch<T> work(ScratchSlot::work, across_ ? kFoldLanes * lines : 0);
-    if (!input_->complete()) std::fill_n(block.data(), elements, unvisited<T>());
-    input_->gather(input, {line, lines, position, length, across_ ? 1 : pitch, across_ ? pitch : 1},
-                   block.data());
+    if (!view().complete()) std::fill_n(block.data(), elements, unvisited<T>());
+    view().gather(input, {line, lines, position, length, across_ ? 1 : pitch, across_ ? pitch : 1},
+                  block.data());
     T* const parameters = block.data() + elements;
     for (std::int64_t k = 0; k < block_pieces_; ++k) {
       const std::int64_t piece = piece_block * block_pieces_ + k;
@@ -258,12 +209,12 @@ class ReduceStep : public Step {
     }
   }
 
-  const OpInfo* op_ = nullptr;
-  std::int64_t input_operand_;
-  DataFormat input_format_;
-  LineShape shape_;
-  std::optional<LineView> input_;
-  Output outputs_[2];  // the second: indices of max and min, squares of exx2, mean of var
+  /// The second: indices of max and min, squares of exx2, mean of var.
+  struct Result {
+    DataFormat format;  // before it is written
+    std::optional<Mover> mover;
+  } results_[2];
+  Narrow narrow_;  // of the first
   std::int64_t written_ = 0;
   bool integer_, across_;
   ReducePieces pieces_{};

@@ -2,14 +2,11 @@
 //
 // Blocks of whole rows are gathered into fp32, worked on in the host's cache, and scattered.
 #include <algorithm>
-#include <limits>
-#include <optional>
-#include <utility>
+#include <string_view>
 
-#include "host/thread_pool.h"
-#include "nests/lines.h"
-#include "spyre/ops.h"
+#include "kernels/pointwise.h"
 #include "spyre/program.h"
+#include "steps/line_step.h"
 #include "steps/steps.h"
 
 namespace spyre::card {
@@ -30,6 +27,7 @@ struct Slot {
   const char* name;
   Role role;
   bool optional;
+  bool is(std::string_view other) const { return other == name; }
 };
 
 struct Recipe {
@@ -65,40 +63,19 @@ const std::vector<Recipe>& recipes() {
   return all;
 }
 
-struct Tensor {
-  const Slot* slot = nullptr;
-  std::int64_t operand = -1;
-  DataFormat format = DataFormat::INVALID;
-  std::optional<LineView> view;
-
-  bool present() const { return operand >= 0; }
-  bool is(const char* name) const { return present() && std::string_view(slot->name) == name; }
-  std::byte* data(std::span<const Extent> operands) const {
-    return operands[static_cast<std::size_t>(operand)].data;
-  }
-};
-
-class RowsStep : public Step {
+class RowsStep : public LineStep {
  public:
   explicit RowsStep(PayloadReader& reader) {
-    const std::int64_t id = reader.word("op");
-    op_ = id < 0 ? nullptr : find_op(static_cast<std::uint64_t>(id));
+    op_ = &reader.op(OpKind::rows, "is not a row operation");
     for (const Recipe& each : recipes())
-      if (op_ && each.op == op_->op) recipe_ = &each;
-    if (!recipe_)
-      reader.refuse("op", op_ ? std::string(op_->name) + " is not a row operation"
-                              : std::to_string(id) + " is unknown");
+      if (each.op == op_->op) recipe_ = &each;
     read_tensors(reader, "inputs", recipe_->inputs, inputs_);
     read_tensors(reader, "outputs", recipe_->outputs, outputs_);
-    const std::int64_t constants = reader.count("constants");
-    if (constants != op_->constants)
-      reader.refuse("constants", std::string(op_->name) + " takes " +
-                                     std::to_string(op_->constants) + ", not " +
-                                     std::to_string(constants));
-    if (constants > 0) epsilon_ = static_cast<float>(reader.real("constant"));
+    const std::vector<double> constants = reader.constants(*op_);
+    if (!constants.empty()) epsilon_ = static_cast<float>(constants[0]);
     shape_ = read_line_shape(reader, "rows", "row length", "row", "position");
-    for (Tensor& tensor : inputs_) read_view(reader, tensor);
-    for (Tensor& tensor : outputs_) read_view(reader, tensor);
+    read_views(reader, recipe_->inputs, inputs_);
+    read_views(reader, recipe_->outputs, outputs_);
     reader.finish();
     across_ = !inputs_[0].view->runs_along() || shape_.length < kShortRow;
     plan_blocks();
@@ -106,56 +83,13 @@ class RowsStep : public Step {
 
   const char* name() const override { return "rows"; }
 
-  std::vector<Need> needs() const override {
-    std::vector<Need> needs;
-    for (const auto* tensors : {&inputs_, &outputs_})
-      for (const Tensor& tensor : *tensors)
-        if (tensor.present()) needs.push_back({tensor.operand, tensor.view->range().end});
-    return needs;
-  }
-
-  Traffic traffic() const override {
-    Traffic traffic;
-    for (const Tensor& tensor : inputs_)
-      if (tensor.present()) traffic.read += tensor.view->read().read;
-    for (const Tensor& tensor : outputs_)
-      if (tensor.present()) traffic.written += tensor.view->written().written;
-    return traffic;
-  }
-  OpCost cost() const override {
-    return shared_cost(traffic(), inputs_[0].view->visits(), inputs_[0].format, sfp_passes(*op_));
-  }
-
   void run(std::span<const Extent> operands) const override {
     if (shape_.lines == 0) return;
-    std::vector<Extent> from(operands.begin(), operands.end());
-    std::vector<std::vector<std::byte>> copies;
-    bool in_order = false;
-    for (const Tensor& output : outputs_) {
-      if (!output.present()) continue;
-      in_order |= !output.view->distinct();
-      for (const Tensor& input : inputs_) {
-        // What serves all rows is read before anything is written.
-        if (!input.present() || shared_rows(input)) continue;
-        if (disturbs(input.data(operands), *input.view, output.data(operands), *output.view)) {
-          Extent& extent = from[static_cast<std::size_t>(input.operand)];
-          copies.emplace_back(extent.data, extent.data + read_end(input.operand));
-          extent.data = copies.back().data();
-        }
-      }
-      for (const Tensor& other : outputs_)
-        in_order |= &other != &output && other.present() &&
-                    overlap(other.data(operands), *other.view, output.data(operands), *output.view);
-    }
-    const Shared shared = gather_shared(from);
+    const Memory memory = this->memory(operands);
+    const Shared shared = gather_shared(memory);
     const std::int64_t blocks = (shape_.lines + block_rows_ - 1) / block_rows_;
-    const auto task = [&](std::int64_t block) { run_block(block, from, operands, shared); };
-    if (in_order) {
-      // Where outputs have elements in common, the last row stays.
-      for (std::int64_t block = 0; block < blocks; ++block) task(block);
-    } else {
-      ThreadPool::shared().parallel_for(blocks, task);
-    }
+    run_tasks(blocks, memory.in_order,
+              [&](std::int64_t block) { run_block(block, memory, shared); });
   }
 
  private:
@@ -171,43 +105,39 @@ class RowsStep : public Step {
       reader.refuse(field,
                     std::to_string(count) + " where the op has " + std::to_string(slots.size()));
     for (const Slot& slot : slots) {
-      Tensor& tensor = tensors.emplace_back();
-      tensor.slot = &slot;
-      tensor.operand = reader.within(slot.name, slot.optional ? -1 : 0, kMaxProgramOperands - 1);
-      if (tensor.present()) {
-        tensor.format = reader.format(slot.name);
+      const std::int64_t operand =
+          reader.within(slot.name, slot.optional ? -1 : 0, kMaxProgramOperands - 1);
+      if (operand >= 0) {
+        tensors.push_back({{operand, reader.format(slot.name)}});
       } else {
-        reader.word(slot.name);
+        reader.word(slot.name);  // no format
+        tensors.push_back({});
       }
     }
   }
 
-  void read_view(PayloadReader& reader, Tensor& tensor) const {
-    if (!tensor.present()) return;
-    LineShape shape = shape_;
-    if (tensor.slot->role == Role::row_values) shape.length = 1;
-    // Weights of no rows are as good as any.
-    if (tensor.slot->role == Role::weights) shape.lines = std::max<std::int64_t>(1, shape.lines);
-    tensor.view.emplace(reader, tensor.slot->name, tensor.format, shape);
-    if (tensor.slot->role == Role::elements)
-      tensor.view->check_visits(reader, tensor.slot->name, shape);
-  }
-
-  bool shared_rows(const Tensor& tensor) const {
-    return tensor.slot->role == Role::weights && tensor.view->one_line();
-  }
-
-  std::size_t read_end(std::int64_t operand) const {
-    std::uint64_t end = 0;
-    for (const Tensor& input : inputs_)
-      if (input.operand == operand) end = std::max(end, input.view->range().end);
-    return end;
+  void read_views(PayloadReader& reader, const std::vector<Slot>& slots,
+                  std::vector<Tensor>& tensors) const {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const Slot& slot = slots[i];
+      Tensor& tensor = tensors[i];
+      if (!tensor.present()) continue;
+      LineShape shape = shape_;
+      if (slot.role == Role::row_values) shape.length = 1;
+      // Weights of no rows are as good as any.
+      if (slot.role == Role::weights) shape.lines = std::max<std::int64_t>(1, shape.lines);
+      tensor.read_view(reader, slot.name, shape);
+      if (slot.role == Role::elements) tensor.view->check_visits(reader, slot.name, shape);
+      tensor.serves_all = slot.role == Role::weights && tensor.view->one_line();
+    }
   }
 
   /// Rows do not depend on each other, so that blocks decide about nothing but speed.
   void plan_blocks() {
-    for (const Tensor& input : inputs_)
-      if (input.present() && input.slot->role != Role::row_values && !shared_rows(input)) ++blocks_;
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].present() && recipe_->inputs[i].role != Role::row_values &&
+          !inputs_[i].serves_all)
+        ++blocks_;
     const std::int64_t length = std::max<std::int64_t>(1, shape_.length);
     block_rows_ = block_elements(shape_.lines * length, kBlockBytes / 4 / blocks_) / length;
     // Side by side, at least whole sticks.
@@ -216,20 +146,19 @@ class RowsStep : public Step {
     block_rows_ = std::min(block_rows_, std::max<std::int64_t>(1, shape_.lines));
   }
 
-  Shared gather_shared(std::span<const Extent> operands) const {
+  Shared gather_shared(const Memory& memory) const {
     Shared shared;
-    for (const Tensor& input : inputs_) {
-      if (!input.present() || !shared_rows(input)) continue;
-      std::vector<float>& values = input.is("bias") ? shared.bias : shared.weight;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i].serves_all) continue;
+      std::vector<float>& values = recipe_->inputs[i].is("bias") ? shared.bias : shared.weight;
       values.assign(static_cast<std::size_t>(shape_.length), 0.0f);
-      input.view->gather(input.data(operands), {0, 1, 0, shape_.length, shape_.length, 1},
-                         values.data());
+      inputs_[i].view->gather(memory.inputs[i], {0, 1, 0, shape_.length, shape_.length, 1},
+                              values.data());
     }
     return shared;
   }
 
-  void run_block(std::int64_t index, std::span<const Extent> from, std::span<const Extent> to,
-                 const Shared& shared) const {
+  void run_block(std::int64_t index, const Memory& memory, const Shared& shared) const {
     const std::int64_t row = index * block_rows_;
     const std::int64_t rows = std::min(block_rows_, shape_.lines - row);
     const std::int64_t length = shape_.length;
@@ -238,9 +167,9 @@ class RowsStep : public Step {
     const LineWindow window{row, rows, 0, length, across_ ? 1 : pitch, across_ ? pitch : 1};
     const LineWindow column{row, rows, 0, 1, 1, rows};
     const std::int64_t pieces = (length + kFoldPiece - 1) / kFoldPiece;
-    const Scratch<float> memory(ScratchSlot::block, blocks_ * size + 2 * rows);
+    const Scratch<float> numbers(ScratchSlot::block, blocks_ * size + 2 * rows);
     const Scratch<float> work(ScratchSlot::work, rows * (kLaneRows + pieces));
-    float* next = memory.data();
+    float* next = numbers.data();
     RowBlock block{};
     block.shape = {rows, length, pitch, across_};
     block.means = next;
@@ -248,17 +177,19 @@ class RowsStep : public Step {
     block.epsilon = epsilon_;
     block.work = work.data();
     next += 2 * rows;
-    for (const Tensor& input : inputs_) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const Tensor& input = inputs_[i];
+      const Slot& slot = recipe_->inputs[i];
       if (!input.present()) continue;
-      const std::byte* const data = input.data(from);
-      if (input.slot->role == Role::row_values) {
-        float* const values = input.is("mean") ? block.means : block.scales;
+      const std::byte* const data = memory.inputs[i];
+      if (slot.role == Role::row_values) {
+        float* const values = slot.is("mean") ? block.means : block.scales;
         if (!input.view->complete()) std::fill_n(values, rows, 0.0f);
         input.view->gather(data, column, values);
         continue;
       }
-      const bool weights = input.slot->role == Role::weights, bias = input.is("bias");
-      if (weights && shared_rows(input)) {
+      const bool weights = slot.role == Role::weights, bias = slot.is("bias");
+      if (input.serves_all) {
         (bias ? block.bias : block.weight) = (bias ? shared.bias : shared.weight).data();
         (bias ? block.one_bias : block.one_weight) = true;
         continue;
@@ -273,28 +204,23 @@ class RowsStep : public Step {
       next += size;
     }
     (line_kernels().rows.*recipe_->run)(block);
-    for (const Tensor& output : outputs_) {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const Tensor& output = outputs_[i];
       if (!output.present()) continue;
       float* values = block.first;
-      const bool row_values = output.slot->role == Role::row_values;
-      if (row_values) values = output.is("mean output") ? block.means : block.scales;
-      if (output.format == DataFormat::IEEE_FP32) drop_payloads(values, row_values ? rows : size);
-      output.view->scatter(values, row_values ? column : window, output.data(to));
+      const bool row_values = recipe_->outputs[i].role == Role::row_values;
+      if (row_values) values = recipe_->outputs[i].is("mean output") ? block.means : block.scales;
+      // Which NaN an operation on two of them gives depends on the instructions used. Other formats
+      // have only one.
+      if (output.format == DataFormat::IEEE_FP32)
+        pointwise_kernels_here().quiet_fp32(values,
+                                            static_cast<std::size_t>(row_values ? rows : size));
+      output.view->scatter(values, row_values ? column : window, memory.outputs[i]);
     }
   }
 
-  /// Which NaN an operation on two of them gives depends on the instructions used. Other formats
-  /// have only one.
-  static void drop_payloads(float* values, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i)
-      values[i] = values[i] != values[i] ? std::numeric_limits<float>::quiet_NaN() : values[i];
-  }
-
-  const OpInfo* op_ = nullptr;
   const Recipe* recipe_ = nullptr;
-  std::vector<Tensor> inputs_, outputs_;
   float epsilon_ = 0;
-  LineShape shape_;
   bool across_;
   std::int64_t blocks_ = 0;  // tensors that are gathered row by row
   std::int64_t block_rows_;
