@@ -143,7 +143,7 @@ void each_row(const LoopNest& nest, std::size_t inner, std::int64_t first, std::
     for (std::size_t k = 0; k < places.size(); ++k) places[k] += iterations * nest.stride(loop, k);
   };
   if (count <= 0) return;
-  if (inner >= rank) return run(places, std::int64_t{1});
+  if (inner >= rank) return run(std::as_const(places), std::int64_t{1});
   std::int64_t done[LoopNest::kMaxRank];
   for (std::size_t loop = inner; loop < rank; ++loop) {
     done[loop] = first % nest.size(loop);
@@ -152,7 +152,7 @@ void each_row(const LoopNest& nest, std::size_t inner, std::int64_t first, std::
   }
   for (;;) {
     const std::int64_t row = std::min(count, nest.size(inner) - done[inner]);
-    run(places, row);
+    run(std::as_const(places), row);
     count -= row;
     if (count <= 0) return;
     if (done[inner] > 0) move(inner, -done[inner]);
@@ -171,7 +171,8 @@ void each_row(const LoopNest& nest, std::size_t inner, std::int64_t first, std::
 /// All iterations of the loops from `inner` on.
 template <class Places, class Run>
 void each_row(const LoopNest& nest, std::size_t inner, Places places, Run&& run) {
-  each_row(nest, inner, 0, nest.count(inner), std::move(places), run);
+  const std::int64_t count = inner < nest.rank() ? nest.count(inner) : 1;
+  each_row(nest, inner, 0, count, std::move(places), run);
 }
 
 }  // namespace spyre::card
