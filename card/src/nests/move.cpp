@@ -32,6 +32,13 @@ void each_place(const LoopNest& loops, std::size_t inner, const Body& body) {
            });
 }
 
+/// A function of its own, whose few numbers stay in registers from run to run.
+[[gnu::noinline]] void move_row(ConvertRun run, std::size_t n, const std::byte* src,
+                                std::int64_t src_step, std::byte* dst, std::int64_t dst_step,
+                                std::int64_t runs) {
+  for (; runs > 0; --runs, src += src_step, dst += dst_step) run(src, dst, n);
+}
+
 /// a[0] b[0] a[1] b[1] .. from the lower (half = 0) or upper (half = 1) halves of two vectors.
 template <int half, typename Vector, int... i>
 Vector interleave(Vector a, Vector b, std::integer_sequence<int, i...>) {
@@ -176,14 +183,14 @@ void Mover::run(const std::byte* src, std::byte* dst) const {
               [&](const Nest& nest, const LoopNest& loops) { (this->*nest.method)(loops, ends); });
 }
 
-// What the loops around runs need is copied: the compiler cannot know that runs leave it alone.
-
 /// Both sides contiguous along loop 0.
 void Mover::move_runs(const LoopNest& loops, const Ends& ends) const {
   const auto n = static_cast<std::size_t>(loops.rank() == 0 ? 1 : loops.size(0));
-  each_place(loops, 1, [n, ends, run = run_](std::int64_t src, std::int64_t dst) {
-    run(ends.src + src, ends.dst + dst, n);
-  });
+  const std::int64_t src = loops.stride_or_0(1, kSrc), dst = loops.stride_or_0(1, kDst);
+  each_row(loops, 1, std::array{loops.offset(kSrc), loops.offset(kDst)},
+           [&](const std::array<std::int64_t, 2>& at, std::int64_t runs) {
+             move_row(run_, n, ends.src + at[kSrc], src, ends.dst + at[kDst], dst, runs);
+           });
 }
 
 /// The same, where the two sides disagree on what comes next, as when rows are cut into tiles:
@@ -194,18 +201,12 @@ void Mover::move_runs_in_blocks(const LoopNest& loops, const Ends& ends) const {
   const std::int64_t inner = loops.size(1), outer = loops.size(2);
   const std::int64_t src1 = loops.stride(1, kSrc), dst1 = loops.stride(1, kDst);
   const std::int64_t src2 = loops.stride(2, kSrc), dst2 = loops.stride(2, kDst);
-  each_place(loops, 3, [=, run = run_](std::int64_t src, std::int64_t dst) {
+  each_place(loops, 3, [&](std::int64_t src, std::int64_t dst) {
     for (std::int64_t i = 0; i < inner; i += kInnerBlock)
       for (std::int64_t j = 0; j < outer; j += kOuterBlock)
-        for (std::int64_t l = j; l < std::min(j + kOuterBlock, outer); ++l) {
-          const std::byte* from = ends.src + src + i * src1 + l * src2;
-          std::byte* to = ends.dst + dst + i * dst1 + l * dst2;
-          for (std::int64_t k = std::min(kInnerBlock, inner - i); k > 0; --k) {
-            run(from, to, n);
-            from += src1;
-            to += dst1;
-          }
-        }
+        for (std::int64_t k = j; k < std::min(j + kOuterBlock, outer); ++k)
+          move_row(run_, n, ends.src + src + i * src1 + k * src2, src1,
+                   ends.dst + dst + i * dst1 + k * dst2, dst1, std::min(kInnerBlock, inner - i));
   });
 }
 

@@ -214,12 +214,17 @@ void run_pointwise(const PointwiseOp& op, const PointwiseNest& nest, const LoopN
                    nest.in_order);
       }
   };
+  std::byte* base[kMaxTensors];
+  const auto start_at = [&](std::span<const std::int64_t> places) {
+    for (std::size_t k = 0; k < places.size(); ++k) base[k] = tensors[k] + places[k];
+  };
+  start_at(loops.offsets());
+  if (loops.rank() <= 2) return run_plane(base);
   std::int64_t places[kMaxTensors];
   std::copy_n(loops.offsets().data(), loops.tensors(), places);
   each_row(loops, 2, std::span(places, loops.tensors()),
            [&](std::span<const std::int64_t> row, std::int64_t count) {
-             std::byte* base[kMaxTensors];
-             for (std::size_t k = 0; k < row.size(); ++k) base[k] = tensors[k] + row[k];
+             start_at(row);
              for (;;) {
                run_plane(base);
                if (--count == 0) break;
