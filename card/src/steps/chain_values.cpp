@@ -12,6 +12,14 @@ namespace {
 /// Ops whose result depends on the sign of a NaN, which memory does not keep.
 bool sees_sign_of_nan(OpFunc op) { return op == OpFunc::copysign || op == OpFunc::signbit; }
 
+const OpInfo& read_op(PayloadReader& reader, OpKind kind, const char* is_not) {
+  const std::int64_t id = reader.word("op");
+  const OpInfo* const op = find_op(static_cast<std::uint64_t>(id));
+  if (!op) reader.refuse("op", std::to_string(id) + " is unknown");
+  if (op->kind != kind) reader.refuse("op", std::string(op->name) + ' ' + is_not);
+  return *op;
+}
+
 std::string described(const ChainDims& dims) {
   if (dims.lines) return dims.positions ? "lines and positions" : "lines and no positions";
   return dims.positions ? "positions and no lines" : "neither lines nor positions";
@@ -71,13 +79,17 @@ void ChainValues::read_value(PayloadReader& reader, std::int64_t index) {
 }
 
 void ChainValues::read_pointwise(PayloadReader& reader, std::int64_t index, ChainValue& value) {
-  const OpInfo& op = reader.op(OpKind::pointwise, "is no pointwise op");
+  const OpInfo& op = read_op(reader, OpKind::pointwise, "is no pointwise op");
   value.op = op.op;
   value.run = pointwise_kernel(op.op, false);
   if (!value.run) reader.refuse("op", std::string(op.name) + " does not compute in fp32");
   for (int i = 0; i < 2 && op.inputs == 2; ++i) value.number_run[i] = number_kernel(op.op, i);
   value.cost = work_of(op);
-  for (int inputs = reader.inputs(op); inputs > 0; --inputs) {
+  const std::int64_t inputs = reader.word("inputs");
+  if (inputs != op.inputs)
+    reader.refuse("inputs", std::to_string(inputs) + ", but " + op.name + " takes " +
+                                std::to_string(op.inputs));
+  for (std::int64_t i = 0; i < inputs; ++i) {
     const std::int64_t input = reader.within("input value", Chain::Input::kScalar, index - 1);
     value.inputs.push_back({input, reader.real("input scalar")});
     if (input < 0) continue;
@@ -89,7 +101,7 @@ void ChainValues::read_pointwise(PayloadReader& reader, std::int64_t index, Chai
 }
 
 void ChainValues::read_reduce(PayloadReader& reader, std::int64_t index, ChainValue& value) {
-  const OpInfo& op = reader.op(OpKind::reduce, "is not a reduction");
+  const OpInfo& op = read_op(reader, OpKind::reduce, "is not a reduction");
   const ReduceRecipe& recipe = reduce_recipe(op.op);
   if (!op.fp32) reader.refuse("op", std::string(op.name) + " does not compute in fp32");
   const std::int64_t input = reader.within("input value", 0, index - 1);
@@ -112,8 +124,11 @@ void ChainValues::read_reduce(PayloadReader& reader, std::int64_t index, ChainVa
 
 /// Constants, format and narrowing.
 void ChainValues::read_result(PayloadReader& reader, const OpInfo& op, ChainValue& value) {
-  const std::vector<double> constants = reader.constants(op);
-  std::copy(constants.begin(), constants.end(), value.constants);
+  const std::int64_t constants = reader.word("constants");
+  if (constants != op.constants)
+    reader.refuse("constants", std::string(op.name) + " takes " + std::to_string(op.constants) +
+                                   ", not " + std::to_string(constants));
+  for (std::int64_t i = 0; i < constants; ++i) value.constants[i] = reader.real("constant");
   value.format = reader.format("value format");
   if (value.format != DataFormat::SEN169_FP16 && value.format != DataFormat::IEEE_FP32)
     reader.refuse("value format", std::string(format_info(value.format).name) +
