@@ -198,6 +198,7 @@ def test_a_tensor_that_indexes_itself():
 def test_masks(shape, view, dtype, seed):
     x, reference = both(shape, dtype, view, seed)
     same(x.nonzero(), reference.nonzero())
+    assert x.nonzero().stride() == reference.nonzero().stride()
     mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)) < 0.4
     same(x.masked_select(mask.to("spyre")), reference.masked_select(mask))
     row = mask[..., :1]

@@ -19,7 +19,10 @@ using at::Tensor;
 // The number of true elements is the size of the result, which the host must know: it reads the
 // mask and lists their positions, as the device would have to wait for the host anyway.
 
-Tensor& nonzero(const Tensor& self, Tensor& out) {
+/// Positions of an element lie far apart, as PyTorch lays them out.
+Tensor nonzero(const Tensor& self) { return at::nonzero(self.cpu()).to(self.device()); }
+
+Tensor& nonzero_out(const Tensor& self, Tensor& out) {
   const Tensor positions = at::nonzero(self.cpu());
   size_output("nonzero", out, positions.sizes(), self.options().dtype(at::kLong), {self});
   return out.copy_(positions);
@@ -96,7 +99,8 @@ Tensor& masked_scatter(Tensor& self, const Tensor& mask, const Tensor& source) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  implement<nonzero>(m, "nonzero", "nonzero.out");
+  m.impl("nonzero", nonzero);
+  m.impl("nonzero.out", nonzero_out);
   implement<take>(m, "take", "take.out");
   m.impl("put_", put);
   implement<masked_select>(m, "masked_select", "masked_select.out");
