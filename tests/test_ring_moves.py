@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -156,6 +157,25 @@ def test_any_split_goes_over_into_any_other(rows, columns, have, want, dtype):
 
     torch.manual_seed(rows * columns)
     ran(resliced(rows, columns, splits(*have), splits(*want), dtype))
+
+
+def test_what_came_over_the_ring_is_one_thing_to_the_checker():
+    """Something else was at its place before. Its pieces are not taken for what overwrites that."""
+    kernel = resliced(8, 300, {c0: 8, c1: 1}, {c0: 1, c1: 1})
+    exp, move, neg = kernel.entries
+    place = move.args[-1]
+
+    def writing(start):
+        output = replace(place, allocation={"lx": start})
+        return replace(exp, args=[exp.args[0], output], iteration_space=move.iteration_space)
+
+    start = place.allocation["lx"]
+    with torch.spyre.checked():
+        kernel.entries[:] = [writing(start), exp, move, neg]
+        ran(kernel)
+        kernel.entries[:] = [exp, move, writing(start + 128), neg]
+        with pytest.raises(RuntimeError, match="two things overlap in the scratchpad"):
+            ran(kernel)
 
 
 def test_cores_wait_before_they_take_and_before_others_write_again():

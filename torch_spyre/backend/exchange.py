@@ -1,13 +1,15 @@
 """Ops by which cores take parts of a tensor from the scratchpads of others.
 
 Each core copies what it wants, piece by piece: its first piece, then its second, wherever these
-are. Cores whose pieces have the same size share a step, each with addresses of its own.
+are. Cores whose pieces have the same size, at the same place of their parts, share a step: only the
+sources differ.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import NamedTuple
 
 from torch_spyre.backend.nests import nests
 from torch_spyre.backend.places import Place
@@ -29,27 +31,39 @@ def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
     by_core: list[list[Piece]] = [[] for _ in range(op.cores)]
     for piece in pieces(*ring_parts(touch_of(op, source), op.cut(source), op.cut(target))):
         by_core[piece.target].append(piece)
+    # The target is one row of the table, which says where it begins: so it is known as one thing.
+    target_number = operands.setdefault(Place(SCRATCHPAD, tuple(target.start)), len(operands))
     steps = []
     for turn in itertools.zip_longest(*by_core):
-        begins = [
-            (taken[p.source] + _inside(op, source, p), put[p.target] + _inside(op, target, p))
-            if p
-            else (0, 0)
-            for p in turn
-        ]
-        sources, targets = zip(*begins, strict=True)
-        places = [Place(ALL_SCRATCHPADS, sources), Place(SCRATCHPAD, targets)]
-        numbers = [operands.setdefault(place, len(operands)) for place in places]
-        tensors = [replace(t, index=n) for t, n in zip(op.tensors, numbers, strict=True)]
-        sizes = [tuple(_size(op, piece).values()) if piece else () for piece in turn]
-        for size, group in itertools.groupby(range(op.cores), key=sizes.__getitem__):
+        begins = tuple(taken[p.source] + _inside(op, source, p) if p else 0 for p in turn)
+        number = operands.setdefault(Place(ALL_SCRATCHPADS, begins), len(operands))
+        shapes = [_shape(op, p, put[p.target]) if p else None for p in turn]
+        for shape, group in itertools.groupby(range(op.cores), key=shapes.__getitem__):
             cores = list(group)
             piece = turn[cores[0]]
-            if piece is not None and 0 not in size:
-                walk = nests(_size(op, piece), tensors, op.cut(source).dims)
-                here, there = (Operand(tensor.index, tensor.format) for tensor in tensors)
-                steps.append(CoreStep(Move(here, there, walk), cores[0], cores[-1] + 1))
+            if piece is None or shape is None or 0 in shape.size:
+                continue
+            lane = target.lane + shape.inside
+            tensors = [
+                replace(source, index=number),
+                replace(target, index=target_number, lane=lane),
+            ]
+            walk = nests(_size(op, piece), tensors, op.cut(source).dims)
+            here, there = (Operand(tensor.index, tensor.format) for tensor in tensors)
+            steps.append(CoreStep(Move(here, there, walk), cores[0], cores[-1] + 1))
     return steps
+
+
+class _Shape(NamedTuple):
+    size: tuple[int, ...]
+    inside: int  # elements of the core's part of the target that come before
+
+
+def _shape(op: DeviceOp, piece: Piece, origin: int) -> _Shape:
+    """Of a piece of a core, for which the whole target would begin at ``origin``."""
+    target = op.tensors[1]
+    inside = origin - target.start[piece.target] + _inside(op, target, piece)
+    return _Shape(tuple(_size(op, piece).values()), inside // target.element_bytes)
 
 
 def _size(op: DeviceOp, piece: Piece) -> dict[str, int]:
