@@ -83,7 +83,7 @@ def test_modelled_time_of_both_directions_is_alike():
 def test_modelled_work_of_different_engines_overlaps():
     """A transfer each way on two streams takes less than one after the other."""
     host, card = torch.zeros(1 << 20, dtype=torch.float16).pin_memory(), half(1 << 20)
-    other_host, other_card = host.clone().pin_memory(), half(1 << 20)
+    other_host, other_card = host.clone().pin_memory(), half(1 << 20).zero_()
     streams = torch.spyre.Stream(), torch.spyre.Stream()
 
     def both(first, second):
@@ -144,7 +144,7 @@ def test_counters_count_bytes_of_the_device_format(stopped_clock, dtype, device_
 
 
 def test_counters_count_only_the_elements_of_a_view(stopped_clock):
-    card = half(64 * 64).view(64, 64)
+    card = half(64 * 64).zero_().view(64, 64)
     card[3:5, 1:11].copy_(torch.zeros(2, 10))
     card.t()[0].cpu()
     counters = torch.spyre.counters()
@@ -182,7 +182,7 @@ def test_counters_are_per_card(stopped_clock):
 
 
 def test_a_copy_between_cards_counts_on_both(stopped_clock):
-    source, target = half(1000, device="spyre:0"), half(1000, device="spyre:1")
+    source, target = half(1000, device="spyre:0").zero_(), half(1000, device="spyre:1")
     target.copy_(source)
     assert torch.spyre.counters(0).bytes_to_host == 2000
     assert torch.spyre.counters(1).bytes_to_card == 2000
