@@ -27,7 +27,7 @@ def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
     """The steps of all cores. They do not wait, so what they take must have been written before."""
     op = work.op
     source, target = op.tensors
-    taken, put = _origins(op, source), _origins(op, target)
+    origins, parts = _origins(op, source), _begins(op, target)
     by_core: list[list[Piece]] = [[] for _ in range(op.cores)]
     for piece in pieces(*ring_parts(touch_of(op, source), op.cut(source), op.cut(target))):
         by_core[piece.target].append(piece)
@@ -35,18 +35,20 @@ def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
     target_number = operands.setdefault(Place(SCRATCHPAD, tuple(target.start)), len(operands))
     steps = []
     for turn in itertools.zip_longest(*by_core):
-        begins = tuple(taken[p.source] + _inside(op, source, p) if p else 0 for p in turn)
+        begins = tuple(
+            origins[p.source] + _before(op, source, p) * source.element_bytes if p else 0
+            for p in turn
+        )
         number = operands.setdefault(Place(ALL_SCRATCHPADS, begins), len(operands))
-        shapes = [_shape(op, p, put[p.target]) if p else None for p in turn]
+        shapes = [_shape(op, p, parts[p.target]) if p else None for p in turn]
         for shape, group in itertools.groupby(range(op.cores), key=shapes.__getitem__):
             cores = list(group)
             piece = turn[cores[0]]
             if piece is None or shape is None or 0 in shape.size:
                 continue
-            lane = target.lane + shape.inside
             tensors = [
                 replace(source, index=number),
-                replace(target, index=target_number, lane=lane),
+                replace(target, index=target_number, lane=target.lane + shape.before),
             ]
             walk = nests(_size(op, piece), tensors, op.cut(source).dims)
             here, there = (Operand(tensor.index, tensor.format) for tensor in tensors)
@@ -55,15 +57,16 @@ def exchange(work: Work, operands: dict[Place, int]) -> list[CoreStep]:
 
 
 class _Shape(NamedTuple):
+    """Of a piece. One step can move the pieces of all cores that have the same."""
+
     size: tuple[int, ...]
-    inside: int  # elements of the core's part of the target that come before
+    before: int  # elements of the core's part of the target that come before
 
 
-def _shape(op: DeviceOp, piece: Piece, origin: int) -> _Shape:
-    """Of a piece of a core, for which the whole target would begin at ``origin``."""
-    target = op.tensors[1]
-    inside = origin - target.start[piece.target] + _inside(op, target, piece)
-    return _Shape(tuple(_size(op, piece).values()), inside // target.element_bytes)
+def _shape(op: DeviceOp, piece: Piece, begin: int) -> _Shape:
+    """``begin``: where the part of its core begins, in elements of the whole target."""
+    size = tuple(_size(op, piece).values())
+    return _Shape(size, _before(op, op.tensors[1], piece) - begin)
 
 
 def _size(op: DeviceOp, piece: Piece) -> dict[str, int]:
@@ -76,19 +79,21 @@ def _size(op: DeviceOp, piece: Piece) -> dict[str, int]:
     return found
 
 
-def _origins(op: DeviceOp, tensor: Tensor) -> list[int]:
-    """For each core, the byte at which the whole tensor would begin, seen from the core's part."""
-    cut = op.cut(tensor)
-    begins = cut.begins(touch_of(op, tensor).units, tensor.stride)
-    apart = LX_BYTES if tensor.held else 0
+def _begins(op: DeviceOp, tensor: Tensor) -> list[int]:
+    """How many elements of the whole tensor come before the part of each core."""
+    return op.cut(tensor).begins(touch_of(op, tensor).units, tensor.stride)
+
+
+def _origins(op: DeviceOp, source: Tensor) -> list[int]:
+    """For each core, the byte of all scratchpads at which the whole tensor would begin, seen from
+    the core's part."""
     return [
-        start + core * apart - begin * tensor.element_bytes
-        for core, (start, begin) in enumerate(zip(tensor.start, begins, strict=True))
+        start + core * LX_BYTES - begin * source.element_bytes
+        for core, (start, begin) in enumerate(zip(source.start, _begins(op, source), strict=True))
     ]
 
 
-def _inside(op: DeviceOp, tensor: Tensor, piece: Piece) -> int:
-    """How many bytes behind its origin a piece begins."""
+def _before(op: DeviceOp, tensor: Tensor, piece: Piece) -> int:
+    """How many elements of the whole tensor come before a piece."""
     dims = zip(op.cut(op.tensors[0]).dims, piece.ranges, strict=True)
-    place = sum(begin * tensor.stride[dim.label] for dim, (begin, _) in dims)
-    return place * tensor.element_bytes
+    return sum(begin * tensor.stride[dim.label] for dim, (begin, _) in dims)
